@@ -1,0 +1,14 @@
+//! Fast text generation that provably changes nothing.
+//!
+//! `verbatim` runs Qwen3.5-family hybrid models from GGUF files and speeds greedy decoding up by verifying
+//! drafted blocks of tokens in one pass. The text, the logits and the state are bit for bit those of plain
+//! decoding: one forward, one arithmetic, one guarded state (`docs/architecture.md`).
+//!
+//! Modules depend on each other in one direction:
+//! `error → quant → gguf → { text, backend } → state → model → engine → cli`.
+
+pub mod error;
+pub mod gguf;
+pub mod quant;
+
+pub use error::{Error, Result};

@@ -1,0 +1,3 @@
+//! The `verbatim` binary.
+
+fn main() {}
