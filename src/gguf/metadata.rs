@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use super::array::{Array, Kind};
 use crate::{Error, Result};
 
-/// A metadata value. Arrays hold values of one type, as the format demands.
+/// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
 pub enum Value {
@@ -19,7 +20,7 @@ pub enum Value {
     F32(f32),
     Bool(bool),
     String(String),
-    Array(Vec<Value>),
+    Array(Array),
     U64(u64),
     I64(i64),
     F64(f64),
@@ -71,29 +72,47 @@ impl Value {
     }
 
     /// The value as a list.
-    pub fn as_array(&self) -> Option<&[Value]> {
+    pub fn as_array(&self) -> Option<&Array> {
         match self {
             Value::Array(v) => Some(v),
             _ => None,
         }
     }
 
-    /// The type's name, for messages.
-    pub fn kind(&self) -> &'static str {
+    /// Its type.
+    pub fn kind(&self) -> Kind {
         match self {
-            Value::U8(_) => "u8",
-            Value::I8(_) => "i8",
-            Value::U16(_) => "u16",
-            Value::I16(_) => "i16",
-            Value::U32(_) => "u32",
-            Value::I32(_) => "i32",
-            Value::F32(_) => "f32",
-            Value::Bool(_) => "bool",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::U64(_) => "u64",
-            Value::I64(_) => "i64",
-            Value::F64(_) => "f64",
+            Value::U8(_) => Kind::U8,
+            Value::I8(_) => Kind::I8,
+            Value::U16(_) => Kind::U16,
+            Value::I16(_) => Kind::I16,
+            Value::U32(_) => Kind::U32,
+            Value::I32(_) => Kind::I32,
+            Value::F32(_) => Kind::F32,
+            Value::Bool(_) => Kind::Bool,
+            Value::String(_) => Kind::String,
+            Value::Array(_) => Kind::Array,
+            Value::U64(_) => Kind::U64,
+            Value::I64(_) => Kind::I64,
+            Value::F64(_) => Kind::F64,
+        }
+    }
+
+    /// Appends a scalar's little-endian bytes; strings and arrays append nothing.
+    pub(super) fn write_scalar(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::U8(v) => out.extend(v.to_le_bytes()),
+            Value::I8(v) => out.extend(v.to_le_bytes()),
+            Value::U16(v) => out.extend(v.to_le_bytes()),
+            Value::I16(v) => out.extend(v.to_le_bytes()),
+            Value::U32(v) => out.extend(v.to_le_bytes()),
+            Value::I32(v) => out.extend(v.to_le_bytes()),
+            Value::F32(v) => out.extend(v.to_le_bytes()),
+            Value::U64(v) => out.extend(v.to_le_bytes()),
+            Value::I64(v) => out.extend(v.to_le_bytes()),
+            Value::F64(v) => out.extend(v.to_le_bytes()),
+            Value::Bool(v) => out.push(u8::from(*v)),
+            Value::String(_) | Value::Array(_) => {}
         }
     }
 }
@@ -132,7 +151,7 @@ impl Metadata {
         };
         match read(value) {
             Some(v) => Ok(Some(v)),
-            None => Err(Error::new(format!("expected {wanted}, found {}", value.kind())).about(key)),
+            None => Err(Error::new(format!("expected {wanted}, found {}", value.kind().name())).about(key)),
         }
     }
 
@@ -159,7 +178,7 @@ impl Metadata {
     }
 
     /// A list.
-    pub fn array(&self, key: &str) -> Result<Option<&[Value]>> {
+    pub fn array(&self, key: &str) -> Result<Option<&Array>> {
         self.typed(key, "an array", Value::as_array)
     }
 

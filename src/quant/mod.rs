@@ -1,8 +1,16 @@
 //! Weight formats and the canonical arithmetic.
 //!
-//! Owns: every rounding that the engine does (`canon`), the bits of each format (`blocks`) and their sizes
-//! (`formats`). Refuses to know: files, layers, threads.
+//! Owns: every rounding that the engine does (`canon`), the bits of each format (`blocks`), their sizes (`formats`), and
+//! the fast product (`tile`) in each instruction set (`isa`). Refuses to know: files, layers, threads.
 
+pub mod blocks;
+pub mod canon;
 mod formats;
+mod isa;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use formats::Format;
+pub use isa::{Isa, Kernel};
+pub use tile::{Activations, Input, Output, TileDot};
