@@ -7,8 +7,12 @@
 //! Modules depend on each other in one direction:
 //! `error → quant → gguf → { text, backend } → state → model → engine → cli`.
 
+pub mod backend;
+pub mod engine;
 pub mod error;
 pub mod gguf;
+pub mod model;
 pub mod quant;
+pub mod state;
 
 pub use error::{Error, Result};

@@ -1,0 +1,138 @@
+//! Qwen3.5-family models: configuration, weights, forward pass.
+//!
+//! Owns: the architecture. Refuses to know: devices, drafts, text.
+
+mod config;
+mod forward;
+mod weights;
+
+use crate::backend::{Backend, KvFormat};
+use crate::gguf::Gguf;
+use crate::state::{State, Tentative};
+use crate::{Error, Result};
+
+pub use config::{ARCHITECTURES, Config, FeedForward};
+use forward::Trunk;
+pub use forward::Workspace;
+use weights::Weights;
+
+/// A loaded model on a device.
+pub struct Model<B: Backend> {
+    backend: B,
+    config: Config,
+    weights: Weights<B>,
+    fingerprint: [u8; 16],
+    warnings: Vec<String>,
+}
+
+/// What a pass leaves behind: a guard on the state and the best token after each row whose logits were wanted.
+pub struct Verdict<'s, B: Backend> {
+    /// Keep rows with it, or drop it.
+    pub guard: Tentative<'s, B>,
+    /// One per wanted row.
+    pub choices: Vec<u32>,
+}
+
+impl<B: Backend> Model<B> {
+    /// Loads the trunk of `gguf` onto `backend`.
+    ///
+    /// # Errors
+    /// If the file is not a supported model, or the device's memory does not suffice.
+    pub fn load(gguf: &Gguf, backend: B) -> Result<Model<B>> {
+        let load = || {
+            let config = Config::from_metadata(gguf.metadata())?;
+            let weights = Weights::load(gguf, &config, &backend)?;
+            Ok((config, weights))
+        };
+        let (config, weights) = load().map_err(|e: Error| e.at(gguf.path()))?;
+        let mut warnings = Vec::new();
+        let first = format!("blk.{}.nextn.eh_proj.weight", config.layers.len());
+        if config.nextn > 0 && gguf.tensor(&first).is_none() {
+            let text = "the file announces next-token-prediction layers but does not hold them; going on without";
+            warnings.push(format!("{}: {text}", gguf.path().display()));
+        }
+        Ok(Model {
+            backend,
+            config,
+            weights,
+            fingerprint: gguf.fingerprint(),
+            warnings,
+        })
+    }
+
+    /// The device.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// The model's numbers.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Tokens in the vocabulary.
+    pub fn vocab(&self) -> usize {
+        self.weights.vocab
+    }
+
+    /// Whether the output matrix is the embedding.
+    pub fn tied(&self) -> bool {
+        self.weights.tied
+    }
+
+    /// A hash that ties saved states to this model.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        self.fingerprint
+    }
+
+    /// What the user should know about the file although it loads.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// An empty sequence: see [`crate::state::StateShape`] for the sizes.
+    ///
+    /// # Errors
+    /// If the device's memory does not suffice.
+    pub fn state(&self, positions: usize, kv: KvFormat, log_rows: usize) -> Result<State<B>> {
+        State::new(&self.backend, self.config.state_shape(positions, kv, log_rows))
+    }
+
+    /// Activations for passes on this model.
+    pub fn workspace(&self) -> Workspace<B> {
+        Workspace::new(&self.backend, &self.config, self.weights.vocab)
+    }
+
+    /// One pass: evaluates `tokens` after the kept positions. The logits of rows `logits_from..` stay in `workspace`.
+    /// Every token is in the vocabulary and the state has room for all of them.
+    pub fn forward<'s>(
+        &'s self,
+        workspace: &mut Workspace<B>,
+        state: &'s mut State<B>,
+        tokens: &[u32],
+        logits_from: usize,
+    ) -> Verdict<'s, B> {
+        assert!(logits_from < tokens.len(), "the logits of at least one row are wanted");
+        assert!(
+            tokens.iter().all(|&t| (t as usize) < self.weights.vocab),
+            "tokens are in the vocabulary"
+        );
+        let trunk = Trunk {
+            config: &self.config,
+            weights: &self.weights,
+        };
+        let opened = state.open(tokens.len());
+        let choices = self
+            .backend
+            .pass(|pass| trunk.forward(pass, workspace, opened, tokens, logits_from));
+        Verdict {
+            guard: state.tentative(&self.backend, tokens.len()),
+            choices,
+        }
+    }
+
+    /// Appends the logits of the `row`-th row that the last pass was asked for to `out`.
+    pub fn logits(&self, workspace: &Workspace<B>, row: usize, out: &mut Vec<f32>) {
+        self.backend.read(&workspace.logits, row, out);
+    }
+}

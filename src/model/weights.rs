@@ -1,0 +1,303 @@
+//! The model's tensors, under their names in the file.
+//!
+//! Owns: which tensors a model has and what shape each must have. Refuses to know: how they are used (`forward`).
+
+use super::config::{Config, FeedForward};
+use crate::backend::{AttentionShape, Backend, DeltaShape, MatrixShape};
+use crate::gguf::Gguf;
+use crate::quant::{Format, canon};
+use crate::state::LayerShape;
+use crate::{Error, Result};
+
+/// All tensors of the trunk.
+pub struct Weights<B: Backend> {
+    /// `[vocab][width]`.
+    pub token_embd: B::Matrix,
+    /// One entry per layer.
+    pub blk: Vec<Layer<B>>,
+    /// `[width]`.
+    pub output_norm: B::Vector,
+    /// `[vocab][width]`; the embedding itself where the file ties them.
+    pub output: B::Matrix,
+    /// Tokens in the vocabulary.
+    pub vocab: usize,
+    /// Whether the file has no output matrix of its own.
+    pub tied: bool,
+}
+
+/// One layer.
+pub struct Layer<B: Backend> {
+    /// `[width]`.
+    pub attn_norm: B::Vector,
+    /// What mixes positions.
+    pub mixer: Mixer<B>,
+    /// `[width]`.
+    pub post_attention_norm: B::Vector,
+    /// What mixes channels.
+    pub ffn: Ffn<B>,
+}
+
+/// Attention or a gated delta net.
+pub enum Mixer<B: Backend> {
+    /// Every n-th layer.
+    Attention(Attention<B>),
+    /// The others.
+    Delta(Delta<B>),
+}
+
+/// Gated attention.
+pub struct Attention<B: Backend> {
+    /// Head counts and sizes.
+    pub shape: AttentionShape,
+    /// `[heads · 2 · head_dim][width]`: each head's query, then its gate.
+    pub attn_q: B::Matrix,
+    /// `[kv_heads · head_dim][width]`.
+    pub attn_k: B::Matrix,
+    /// `[kv_heads · head_dim][width]`.
+    pub attn_v: B::Matrix,
+    /// `[head_dim]`.
+    pub attn_q_norm: B::Vector,
+    /// `[head_dim]`.
+    pub attn_k_norm: B::Vector,
+    /// `[width][heads · head_dim]`.
+    pub attn_output: B::Matrix,
+}
+
+/// A gated delta net.
+pub struct Delta<B: Backend> {
+    /// Head counts and sizes.
+    pub shape: DeltaShape,
+    /// `[channels][width]`: q, k, v.
+    pub attn_qkv: B::Matrix,
+    /// `[value_width][width]`: z.
+    pub attn_gate: B::Matrix,
+    /// `[value_heads][width]`.
+    pub ssm_beta: B::Matrix,
+    /// `[value_heads][width]`.
+    pub ssm_alpha: B::Matrix,
+    /// `[taps][channels]`, turned from the file's `[channels][taps]`.
+    pub ssm_conv1d: B::Vector,
+    /// `[value_heads]`: minus exp(A).
+    pub ssm_a: B::Vector,
+    /// `[value_heads]`.
+    pub ssm_dt: B::Vector,
+    /// `[value_dim]`.
+    pub ssm_norm: B::Vector,
+    /// `[width][value_width]`.
+    pub ssm_out: B::Matrix,
+}
+
+/// The feed-forward part.
+pub enum Ffn<B: Backend> {
+    /// Routed experts, and a shared one if the model has it.
+    Moe(Moe<B>),
+    /// One SwiGLU.
+    Dense(SwiGlu<B>),
+}
+
+/// Routed experts.
+pub struct Moe<B: Backend> {
+    /// `[experts][width]`.
+    pub ffn_gate_inp: B::Matrix,
+    /// `[experts][ff][width]`.
+    pub ffn_gate_exps: B::Matrix,
+    /// `[experts][ff][width]`.
+    pub ffn_up_exps: B::Matrix,
+    /// `[experts][width][ff]`.
+    pub ffn_down_exps: B::Matrix,
+    /// The shared expert and its gate, `[width]`.
+    pub shared: Option<(SwiGlu<B>, B::Vector)>,
+}
+
+/// `down · (silu(gate · x) * (up · x))`.
+pub struct SwiGlu<B: Backend> {
+    /// `[ff][width]`.
+    pub gate: B::Matrix,
+    /// `[ff][width]`.
+    pub up: B::Matrix,
+    /// `[width][ff]`.
+    pub down: B::Matrix,
+}
+
+/// Takes tensors out of the file, checking shapes.
+struct Loader<'a, B: Backend> {
+    gguf: &'a Gguf,
+    backend: &'a B,
+    prefix: String,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    fn name(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// The tensor's format and bytes, after its dimensions (fastest first, trailing ones dropped) are those wanted.
+    fn tensor(&self, name: &str, want: &[usize]) -> Result<(Format, crate::gguf::Bytes)> {
+        let name = self.name(name);
+        let info = self
+            .gguf
+            .tensor(&name)
+            .ok_or_else(|| Error::new("missing from the file").about(&name))?;
+        let trim = |d: &[usize]| d[..d.iter().rposition(|&n| n != 1).map_or(1, |i| i + 1)].to_vec();
+        if trim(&info.dims) != trim(want) {
+            let text = format!("expected dimensions {:?}, found {:?}", trim(want), info.dims);
+            return Err(Error::new(text).about(&name));
+        }
+        Ok((info.format()?, self.gguf.data(&name)?))
+    }
+
+    fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<B::Matrix> {
+        self.stack(name, MatrixShape { cols, rows, count: 1 })
+    }
+
+    fn stack(&self, name: &str, shape: MatrixShape) -> Result<B::Matrix> {
+        let (format, data) = self.tensor(name, &[shape.cols, shape.rows, shape.count])?;
+        self.backend
+            .matrix(shape, format, data)
+            .map_err(|e| e.about(self.name(name)))
+    }
+
+    /// A small tensor as f32.
+    fn values(&self, name: &str, dims: &[usize]) -> Result<Vec<f32>> {
+        let (format, data) = self.tensor(name, dims)?;
+        let mut values = vec![0.0; dims.iter().product()];
+        canon::dequantize_row(format, &data, &mut values);
+        Ok(values)
+    }
+
+    fn vector(&self, name: &str, len: usize) -> Result<B::Vector> {
+        Ok(self.backend.vector(&self.values(name, &[len])?))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.gguf.tensor(&self.name(name)).is_some()
+    }
+
+    fn layer(&self, config: &Config, shape: &LayerShape) -> Result<Layer<B>> {
+        let width = config.width;
+        Ok(Layer {
+            attn_norm: self.vector("attn_norm.weight", width)?,
+            mixer: match shape {
+                LayerShape::Attention(shape) => Mixer::Attention(self.attention(*shape, width)?),
+                LayerShape::Delta(shape) => Mixer::Delta(self.delta(*shape, width)?),
+            },
+            post_attention_norm: self.vector("post_attention_norm.weight", width)?,
+            ffn: match config.feed_forward {
+                FeedForward::Dense { ff } => Ffn::Dense(self.swiglu("", ff, width)?),
+                FeedForward::Moe {
+                    experts, ff, shared_ff, ..
+                } => Ffn::Moe(self.moe((experts, ff), shared_ff, width)?),
+            },
+        })
+    }
+
+    fn attention(&self, shape: AttentionShape, width: usize) -> Result<Attention<B>> {
+        Ok(Attention {
+            shape,
+            attn_q: self.matrix("attn_q.weight", 2 * shape.out_width(), width)?,
+            attn_k: self.matrix("attn_k.weight", shape.kv_width(), width)?,
+            attn_v: self.matrix("attn_v.weight", shape.kv_width(), width)?,
+            attn_q_norm: self.vector("attn_q_norm.weight", shape.head_dim)?,
+            attn_k_norm: self.vector("attn_k_norm.weight", shape.head_dim)?,
+            attn_output: self.matrix("attn_output.weight", width, shape.out_width())?,
+        })
+    }
+
+    fn delta(&self, shape: DeltaShape, width: usize) -> Result<Delta<B>> {
+        let (channels, taps) = (shape.channels(), shape.taps);
+        let by_channel = self.values("ssm_conv1d.weight", &[taps, channels])?;
+        let by_tap: Vec<f32> = (0..taps * channels)
+            .map(|i| by_channel[i % channels * taps + i / channels])
+            .collect();
+        Ok(Delta {
+            shape,
+            attn_qkv: self.matrix("attn_qkv.weight", channels, width)?,
+            attn_gate: self.matrix("attn_gate.weight", shape.value_width(), width)?,
+            ssm_beta: self.matrix("ssm_beta.weight", shape.value_heads, width)?,
+            ssm_alpha: self.matrix("ssm_alpha.weight", shape.value_heads, width)?,
+            ssm_conv1d: self.backend.vector(&by_tap),
+            ssm_a: self.vector("ssm_a", shape.value_heads)?,
+            ssm_dt: self.vector("ssm_dt.bias", shape.value_heads)?,
+            ssm_norm: self.vector("ssm_norm.weight", shape.value_dim)?,
+            ssm_out: self.matrix("ssm_out.weight", width, shape.value_width())?,
+        })
+    }
+
+    fn swiglu(&self, suffix: &str, ff: usize, width: usize) -> Result<SwiGlu<B>> {
+        Ok(SwiGlu {
+            gate: self.matrix(&format!("ffn_gate{suffix}.weight"), ff, width)?,
+            up: self.matrix(&format!("ffn_up{suffix}.weight"), ff, width)?,
+            down: self.matrix(&format!("ffn_down{suffix}.weight"), width, ff)?,
+        })
+    }
+
+    fn moe(&self, (experts, ff): (usize, usize), shared_ff: usize, width: usize) -> Result<Moe<B>> {
+        let stack = |rows, cols| MatrixShape {
+            cols,
+            rows,
+            count: experts,
+        };
+        let (ffn_gate_exps, ffn_up_exps) = if self.has("ffn_gate_up_exps.weight") {
+            let fused = self.stack("ffn_gate_up_exps.weight", stack(2 * ff, width))?;
+            (self.backend.part(&fused, 0..ff), self.backend.part(&fused, ff..2 * ff))
+        } else {
+            (
+                self.stack("ffn_gate_exps.weight", stack(ff, width))?,
+                self.stack("ffn_up_exps.weight", stack(ff, width))?,
+            )
+        };
+        let shared = match shared_ff {
+            0 => None,
+            ff => Some((
+                self.swiglu("_shexp", ff, width)?,
+                self.vector("ffn_gate_inp_shexp.weight", width)?,
+            )),
+        };
+        Ok(Moe {
+            ffn_gate_inp: self.matrix("ffn_gate_inp.weight", experts, width)?,
+            ffn_gate_exps,
+            ffn_up_exps,
+            ffn_down_exps: self.stack("ffn_down_exps.weight", stack(width, ff))?,
+            shared,
+        })
+    }
+}
+
+impl<B: Backend> Weights<B> {
+    /// Takes all tensors of the trunk out of `gguf`.
+    ///
+    /// # Errors
+    /// If a tensor is missing, has other dimensions or an unsupported format.
+    pub fn load(gguf: &Gguf, config: &Config, backend: &B) -> Result<Weights<B>> {
+        let top = Loader {
+            gguf,
+            backend,
+            prefix: String::new(),
+        };
+        let missing = || Error::new("missing from the file").about("token_embd.weight");
+        let vocab = gguf
+            .tensor("token_embd.weight")
+            .and_then(|t| t.dims.get(1).copied())
+            .ok_or_else(missing)?;
+        let blk = (0..config.layers.len())
+            .map(|i| {
+                let layer = Loader {
+                    gguf,
+                    backend,
+                    prefix: format!("blk.{i}."),
+                };
+                layer.layer(config, &config.layers[i])
+            })
+            .collect::<Result<_>>()?;
+        let tied = !top.has("output.weight");
+        let output = if tied { "token_embd.weight" } else { "output.weight" };
+        Ok(Weights {
+            token_embd: top.matrix("token_embd.weight", vocab, config.width)?,
+            blk,
+            output_norm: top.vector("output_norm.weight", config.width)?,
+            output: top.matrix(output, vocab, config.width)?,
+            vocab,
+            tied,
+        })
+    }
+}
