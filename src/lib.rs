@@ -10,5 +10,6 @@
 pub mod error;
 pub mod gguf;
 pub mod quant;
+pub mod text;
 
 pub use error::{Error, Result};
