@@ -15,14 +15,13 @@ use crate::{Error, Result};
 
 const KEY: &str = "tokenizer.chat_template";
 
-/// Instructions a template may execute, and how many more for every value in the conversation.
-const FUEL: u64 = 1_000_000;
-const FUEL_PER_VALUE: u64 = 200;
-/// Most bytes a conversation may be rendered to.
-const MAX_RENDERED: usize = 64 << 20;
-/// Stack of the rendering thread. Address space, not memory: templates can nest values about as deep as they have fuel, and
-/// freeing those recurses.
-const STACK: usize = 512 << 20;
+/// Instructions a template may execute. Qwen3.5's needs fewer than 500 for a message.
+const FUEL: u64 = 4_000_000;
+/// Most bytes a conversation may be rendered to: no longer text is encoded.
+const MAX_RENDERED: usize = 8 << 20;
+/// Stack of the rendering thread, in bytes. It is address space, not memory: a template can nest values about as deep as it
+/// has fuel, and freeing them recurses.
+const STACK: usize = 256 << 20;
 
 /// The Jinja template of a model file.
 #[derive(Debug, Clone)]
@@ -87,8 +86,7 @@ impl ChatTemplate {
 
     fn render_here(&self, messages: &serde_json::Value, options: &Map<String, serde_json::Value>) -> Result<String> {
         let mut env = environment();
-        let values = count(messages) + options.values().map(count).sum::<u64>();
-        env.set_fuel(Some(FUEL + FUEL_PER_VALUE * values));
+        env.set_fuel(Some(FUEL));
         let template = env.template_from_str(&self.source).map_err(|e| error(&e))?;
         let conversation = self.variables(messages, options);
         let mut out = Bounded(Vec::new());
@@ -128,15 +126,6 @@ fn token(metadata: &Metadata, key: &str) -> Result<Option<String>> {
         .and_then(|(tokens, id)| tokens.get(id))
         .and_then(MetadataValue::as_str);
     Ok(text.map(str::to_owned))
-}
-
-/// Number of values in a JSON document.
-fn count(value: &serde_json::Value) -> u64 {
-    match value {
-        serde_json::Value::Array(items) => 1 + items.iter().map(count).sum::<u64>(),
-        serde_json::Value::Object(entries) => 1 + entries.values().map(count).sum::<u64>(),
-        _ => 1,
-    }
 }
 
 /// Tells what went wrong: a template's own message as it is, anything else with the line.

@@ -23,12 +23,20 @@ pub(super) fn environment() -> Environment<'static> {
     env.set_unknown_method_callback(method);
     env.add_filter("tojson", tojson);
     env.add_filter("string", |value: &Value| python::str(value));
-    env.add_filter("items", |value: &Value| minijinja::filters::items(&parsed(value)?));
+    env.add_filter("items", items);
     env.add_function("raise_exception", raise_exception);
     env.add_function("strftime_now", |format: &str| {
         python::strftime(SystemTime::now(), format)
     });
     env
+}
+
+/// The pairs of a mapping; an undefined value has none.
+fn items(value: &Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Ok(Value::from(Vec::<Value>::new()));
+    }
+    minijinja::filters::items(&parsed(value)?)
 }
 
 /// Python's methods; `arguments.items()` works on a mapping that came as JSON text, like `arguments|items`.

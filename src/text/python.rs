@@ -9,7 +9,7 @@ use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
 /// Most bytes that one value may be written as. A list that holds itself twice, forty times over, is a short template.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 8 << 20;
 /// Deepest nesting of lists and mappings that is written.
 const MAX_DEPTH: usize = 500;
 

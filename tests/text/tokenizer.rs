@@ -3,7 +3,6 @@
 use std::sync::OnceLock;
 
 use serde_json::Value as Json;
-use verbatim::Result;
 use verbatim::gguf::{Metadata, Value};
 use verbatim::text::{Specials, Tokenizer};
 
@@ -204,104 +203,95 @@ fn end_of_generation_is_named_by_key_or_by_control_token() {
     assert!(tokenizer.is_eog(5) && !tokenizer.is_eog(4));
 }
 
+fn text(text: &str) -> Value {
+    Value::String(text.into())
+}
+
+/// Checks that the tiny vocabulary with `key` set to `value` is refused, and with which words.
+fn refused_with(key: &str, value: Value, message: &str) {
+    let mut metadata = tiny();
+    metadata.insert(key, value);
+    let error = Tokenizer::from_metadata(&metadata).unwrap_err().to_string();
+    assert!(error.contains(message), "{error:?} should say {message:?}");
+}
+
+/// The same for a change of the array under `tokenizer.ggml.` and `key`.
+fn refused_after(key: &str, change: impl Fn(&mut Vec<Value>), message: &str) {
+    let key = format!("tokenizer.ggml.{key}");
+    let Some(Value::Array(mut values)) = tiny().remove(&key) else {
+        panic!("{key}")
+    };
+    change(&mut values);
+    refused_with(&key, Value::Array(values), message);
+}
+
 #[test]
-fn hostile_metadata_is_refused_with_its_key() {
-    let text = |text: &str| Value::String(text.into());
-    let edit = |key: &str, edit: &dyn Fn(&mut Vec<Value>)| {
-        let mut metadata = tiny();
-        let Some(Value::Array(mut values)) = metadata.remove(key) else {
-            panic!("{key}")
-        };
-        edit(&mut values);
-        metadata.insert(key, Value::Array(values));
-        Tokenizer::from_metadata(&metadata)
-    };
-    let set = |key: &str, value: Value| {
-        let mut metadata = tiny();
-        metadata.insert(key, value);
-        Tokenizer::from_metadata(&metadata)
-    };
-    let (tokens, types, merges) = (
-        "tokenizer.ggml.tokens",
-        "tokenizer.ggml.token_type",
-        "tokenizer.ggml.merges",
+fn unsupported_keys_are_refused_with_what_is_supported() {
+    let model = "tokenizer.ggml.model: `llama` is not supported; supported: `gpt2`";
+    refused_with("tokenizer.ggml.model", text("llama"), model);
+    let pre = "tokenizer.ggml.pre: `qwen2` is not supported; supported: `qwen35`";
+    refused_with("tokenizer.ggml.pre", text("qwen2"), pre);
+    refused_with("tokenizer.ggml.pre", Value::U8(1), "expected a string, found u8");
+    refused_with(
+        "tokenizer.ggml.add_bos_token",
+        Value::Bool(true),
+        "true is not supported",
     );
     let eos = "tokenizer.ggml.eos_token_id";
-    let refused: [(Result<Tokenizer>, &str); 18] = [
-        (
-            set("tokenizer.ggml.model", text("llama")),
-            "tokenizer.ggml.model: `llama` is not supported; supported: `gpt2`",
-        ),
-        (
-            set("tokenizer.ggml.pre", text("qwen2")),
-            "tokenizer.ggml.pre: `qwen2` is not supported; supported: `qwen35`",
-        ),
-        (
-            set("tokenizer.ggml.pre", Value::U8(1)),
-            "tokenizer.ggml.pre: expected a string, found u8",
-        ),
-        (
-            set("tokenizer.ggml.add_bos_token", Value::Bool(true)),
-            "tokenizer.ggml.add_bos_token: true is not supported",
-        ),
-        (
-            edit(tokens, &|t| t[256] = text("a")),
-            "tokens: tokens 97 and 256 are both \"a\"",
-        ),
-        (
-            edit(tokens, &|t| t[97] = text("xx")),
-            "tokens: no token 'a' for byte 0x61",
-        ),
-        (
-            edit(tokens, &|t| t[3] = Value::U8(3)),
-            "tokens: element 3 should be a string, found u8",
-        ),
-        (
-            edit(tokens, &|t| t.clear()),
-            "token_type: 259 types for 0 tokens of tokenizer.ggml.tokens",
-        ),
-        (edit(types, &|t| t.truncate(5)), "token_type: 5 types for 259 tokens"),
-        (
-            edit(types, &|t| t[4] = Value::I32(-1)),
-            "token_type: element 4 should be an unsigned integer, found i32",
-        ),
-        (
-            edit(types, &|t| t[4] = Value::I32(7)),
-            "token_type: token 4 is of type 7; types are 1 to 6",
-        ),
-        (
-            edit(types, &|t| t[97] = Value::I32(3)),
-            "token 97, 'a' for byte 0x61, is a control token",
-        ),
-        (
-            edit(types, &|t| t[256] = Value::I32(3)),
-            "merges: merge 0 names the control token \"ab\"",
-        ),
-        (
-            edit(merges, &|m| m.push(text("a c"))),
-            "merges: merge 1 names \"ac\", which is no token",
-        ),
-        (
-            edit(merges, &|m| m[0] = text("a  b")),
-            "merges: merge 0 should be two tokens and a space between them",
-        ),
-        (
-            edit(merges, &|m| m[0] = text(" ab")),
-            "merges: merge 0 names \"\", which is no token",
-        ),
-        (
-            set(eos, Value::U32(259)),
-            "tokenizer.ggml.eos_token_id: token 259 is out of range: 259 tokens",
-        ),
-        (
-            set(eos, Value::I32(-1)),
-            "tokenizer.ggml.eos_token_id: expected an unsigned integer",
-        ),
-    ];
-    for (result, message) in refused {
-        let error = result.unwrap_err().to_string();
-        assert!(error.contains(message), "{error:?} should say {message:?}");
-    }
+    refused_with(
+        eos,
+        Value::U32(259),
+        "eos_token_id: token 259 is out of range: 259 tokens",
+    );
+    refused_with(eos, Value::I32(-1), "expected an unsigned integer");
+}
+
+#[test]
+fn hostile_arrays_are_refused() {
+    refused_after("tokens", |t| t[256] = text("a"), "tokens 97 and 256 are both \"a\"");
+    refused_after("tokens", |t| t[97] = text("xx"), "no token 'a' for byte 0x61");
+    refused_after(
+        "tokens",
+        |t| t[3] = Value::U8(3),
+        "element 3 should be a string, found u8",
+    );
+    refused_after("tokens", Vec::clear, "259 types for 0 tokens of tokenizer.ggml.tokens");
+    refused_after("token_type", |t| t.truncate(5), "5 types for 259 tokens");
+    refused_after(
+        "token_type",
+        |t| t[4] = Value::I32(-1),
+        "element 4 should be an unsigned integer",
+    );
+    refused_after(
+        "token_type",
+        |t| t[4] = Value::I32(7),
+        "token 4 is of type 7; types are 1 to 6",
+    );
+    refused_after(
+        "token_type",
+        |t| t[97] = Value::I32(3),
+        "token 97, 'a' for byte 0x61, is a control token",
+    );
+    refused_after(
+        "token_type",
+        |t| t[256] = Value::I32(3),
+        "merge 0 names the control token \"ab\"",
+    );
+    refused_after(
+        "merges",
+        |m| m.push(text("a c")),
+        "merge 1 names \"ac\", which is no token",
+    );
+    refused_after(
+        "merges",
+        |m| m[0] = text("a  b"),
+        "merge 0 should be two tokens and a space between them",
+    );
+    refused_after(
+        "merges",
+        |m| m[0] = text(" ab"),
+        "merge 0 names \"\", which is no token",
+    );
 }
 
 #[test]
