@@ -14,5 +14,6 @@ pub mod gguf;
 pub mod model;
 pub mod quant;
 pub mod state;
+pub mod text;
 
 pub use error::{Error, Result};
