@@ -8,6 +8,7 @@
 //! `error → quant → gguf → { text, backend } → state → model → engine → cli`.
 
 pub mod backend;
+pub mod cli;
 pub mod engine;
 pub mod error;
 pub mod gguf;

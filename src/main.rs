@@ -1,3 +1,7 @@
 //! The `verbatim` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    verbatim::cli::main()
+}

@@ -1,0 +1,232 @@
+//! What was typed.
+//!
+//! Owns: commands, flags, their help. Refuses to know: models; what is built from the flags is in `setup`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Fast text generation that provably changes nothing.
+#[derive(Debug, Parser)]
+#[command(
+    name = "verbatim",
+    version,
+    about,
+    after_help = "Without -m, every command runs the small model inside this program.\n\
+                  Start with:  verbatim generate \"Write these words as a numbered list.\n\n\
+                  order, block, state\"\n\
+                  Then prove:  verbatim check     And measure:  verbatim bench"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Generate text from a prompt, as fast as drafting allows and exactly as plain decoding would
+    Generate(GenerateArgs),
+    /// Prove that drafting changes nothing: compare with plain decoding, bit by bit
+    Check(CheckArgs),
+    /// Measure speed, acceptance and the cost of a pass
+    Bench(BenchArgs),
+    /// Show what a model file holds, what it needs, and what is unsupported
+    Inspect(InspectArgs),
+}
+
+/// Which model, and on what.
+#[derive(Debug, Clone, Args)]
+pub struct ModelArgs {
+    /// GGUF file (any part of a split one); the embedded pocket model if absent
+    #[arg(short, long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Threads to compute with [default: one for each processor]
+    #[arg(short, long, value_name = "N", value_parser = threads)]
+    pub threads: Option<usize>,
+    /// Positions in the context, prompt and output together [default: the model's own, at most 8192]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub ctx: Option<usize>,
+    /// How K and V are stored
+    #[arg(long, value_enum, default_value_t = KvArg::F16)]
+    pub kv: KvArg,
+}
+
+/// K/V formats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum KvArg {
+    /// Half precision
+    F16,
+    /// Single precision
+    F32,
+}
+
+/// Who drafts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DraftArg {
+    /// Nobody: plain decoding
+    Off,
+    /// What followed the last time these tokens stood in prompt or output
+    Ngram,
+}
+
+/// How blocks are drafted.
+#[derive(Debug, Clone, Args)]
+pub struct DraftArgs {
+    /// Who drafts; the text is the same whoever does
+    #[arg(long, value_enum, default_value_t = DraftArg::Ngram)]
+    pub draft: DraftArg,
+    /// Most tokens drafted for one pass
+    #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
+    pub block: usize,
+}
+
+/// `verbatim generate`.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// The prompt; `-` reads it from standard input
+    #[arg(value_name = "PROMPT", conflicts_with_all = ["file", "prompt_ids"])]
+    pub prompt: Option<String>,
+    /// Read the prompt from a file
+    #[arg(short, long, value_name = "FILE", conflicts_with = "prompt_ids")]
+    pub file: Option<PathBuf>,
+    /// Feed these token ids as they are, comma separated
+    #[arg(long, value_name = "IDS", value_delimiter = ',')]
+    pub prompt_ids: Option<Vec<u32>>,
+    /// Which model, and on what
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// How blocks are drafted
+    #[command(flatten)]
+    pub draft: DraftArgs,
+    /// Take the prompt as it is, without the model's chat template
+    #[arg(long)]
+    pub raw: bool,
+    /// Read special tokens written in a raw prompt as such, not as text
+    #[arg(long, requires = "raw")]
+    pub special: bool,
+    /// System message
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw")]
+    pub system: Option<String>,
+    /// Tell the chat template to let the model think first, or not [default: as the template has it]
+    #[arg(long, value_name = "BOOL", conflicts_with = "raw")]
+    pub think: Option<bool>,
+    /// Most tokens to generate [default: until the model ends or the context is full]
+    #[arg(short = 'n', long, value_name = "N")]
+    pub tokens: Option<usize>,
+    /// End the output before this text; may be given more than once
+    #[arg(long, value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on after the model's end-of-text token
+    #[arg(long)]
+    pub ignore_eos: bool,
+    /// Save the sequence here, and continue from it if it exists: what prompt and file share is not evaluated again
+    #[arg(long, value_name = "FILE", conflicts_with = "top_logits")]
+    pub session: Option<PathBuf>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// With --json: the N largest logits at every prompt and generated position
+    #[arg(long, value_name = "N", requires = "json", value_parser = positive)]
+    pub top_logits: Option<usize>,
+}
+
+/// `verbatim check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Which model, and on what
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompts, one JSON object with a "prompt" (or "prompt_ids") a line [default: the built-in ones]
+    #[arg(long, value_name = "FILE")]
+    pub prompts: Option<PathBuf>,
+    /// Most tokens generated for each prompt
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 96, value_parser = positive)]
+    pub tokens: usize,
+    /// Keep the plain run in a file, to compare another version, machine or thread count against
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// Compare the plain run with one kept by --record
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    pub against: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `verbatim bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Which model, and on what
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Prompts, one JSON object with a "prompt" and perhaps a "task" a line [default: the built-in ones]
+    #[arg(long, value_name = "FILE", conflicts_with = "passes")]
+    pub prompts: Option<PathBuf>,
+    /// Most tokens drafted for one pass
+    #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
+    pub block: usize,
+    /// Most tokens generated for each prompt
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = positive)]
+    pub tokens: usize,
+    /// Measure what a pass of n rows costs, T(n)/T(1), instead of generating
+    #[arg(long)]
+    pub passes: bool,
+    /// Runs of each measurement; the fastest counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
+    pub repeat: usize,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+    /// Print comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+    /// Also draw the result
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+}
+
+/// `verbatim inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// Which model, and on what
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("expected a whole number of at least 1".to_owned()),
+        Ok(n) => Ok(n),
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let n = positive(text)?;
+    if n <= 1024 { Ok(n) } else { Err("expected at most 1024 threads".to_owned()) }
+}
+
+fn block(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 0..=1024) => Ok(n),
+        _ => Err("expected a whole number from 0 to 1024".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,309 @@
+//! `verbatim generate`: text as it comes, a summary at the end.
+//!
+//! Owns: the prompt's way in and the text's way out. Refuses to know: how tokens come about.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use draft::Token;
+use indicatif::ProgressBar;
+use serde_json::{Map, Value, json};
+
+use super::args::GenerateArgs;
+use super::setup::{self, Loaded};
+use super::terminal::{self, Interrupt, Printed};
+use crate::backend::{Backend, cpu::Cpu};
+use crate::engine::{Finish, Metrics, Sequence, Settings, Watch};
+use crate::text::{Specials, StopStrings, Utf8Stream};
+use crate::{Error, Result};
+
+/// A prompt that takes longer to evaluate than this many tokens gets a progress bar.
+const LONG_PROMPT: usize = 512;
+
+/// Runs the command.
+pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
+    let stops = StopStrings::new(&args.stop)?;
+    let typed = typed_prompt(args)?;
+    let loaded = setup::load(&args.model)?;
+    let prompt = match (&args.prompt_ids, typed) {
+        (Some(ids), _) => ids.clone(),
+        (None, typed) => encode(args, &loaded, &typed.unwrap_or_default())?,
+    };
+    let mut sequence = open_sequence(args, &loaded)?;
+    let interrupt = Interrupt::catch()?;
+    let mut watch = PromptWatch { bar: None, top: args.top_logits, seen: Vec::new(), interrupt: interrupt.clone() };
+    let clock = Instant::now();
+    let evaluated = sequence.prompt(&prompt, &mut watch)?;
+    watch.bar.inspect(ProgressBar::finish_and_clear);
+    let prompt_time = clock.elapsed();
+    let printer = Printer { text: Utf8Stream::new(), stops, quiet: args.json, all: String::new(), closed: false };
+    let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new() };
+    let finish = run.generate()?;
+    if let Some(path) = &args.session {
+        run.sequence.save(path)?;
+    }
+    let summary = Summary {
+        prompt: prompt.len(),
+        evaluated,
+        prompt_time,
+        finish,
+        metrics: run.sequence.metrics(),
+        device: loaded.model.backend().describe(),
+    };
+    if args.json {
+        let object = run.json(&prompt, &watch.seen, &summary);
+        terminal::print(&format!("{object}\n"))?;
+    } else {
+        eprintln!("{summary}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The prompt's text as typed, unless token ids were given.
+fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
+    let stdin = || {
+        let mut bytes = Vec::new();
+        let read = std::io::stdin().lock().read_to_end(&mut bytes);
+        let path = Path::new("standard input");
+        read.map_err(|e| Error::io(path, "read", &e))?;
+        String::from_utf8(bytes).map_err(|_| Error::new("is not UTF-8").at(path))
+    };
+    match (&args.prompt, &args.file, &args.prompt_ids) {
+        (_, _, Some(_)) => Ok(None),
+        (Some(text), _, _) if text == "-" => stdin().map(Some),
+        (Some(text), _, _) => Ok(Some(text.clone())),
+        (None, Some(path), _) if path == Path::new("-") => stdin().map(Some),
+        (None, Some(path), _) => {
+            let bytes = fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
+            String::from_utf8(bytes).map(Some).map_err(|_| Error::new("is not UTF-8").at(path))
+        }
+        (None, None, None) => Err(Error::new("give a prompt, -f FILE, or `-` for standard input").about("prompt")),
+    }
+}
+
+/// Text to tokens: through the chat template, unless the user wants it raw or the file has none.
+fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
+    let template = loaded.template.as_ref().filter(|_| !args.raw);
+    let Some(template) = template else {
+        let specials = if args.special { Specials::Parse } else { Specials::AsText };
+        return loaded.tokenizer.encode(text, specials);
+    };
+    let mut messages = Vec::new();
+    if let Some(system) = &args.system {
+        messages.push(json!({"role": "system", "content": system}));
+    }
+    messages.push(json!({"role": "user", "content": text}));
+    let mut options = Map::new();
+    options.insert("add_generation_prompt".to_owned(), Value::Bool(true));
+    if let Some(think) = args.think {
+        options.insert("enable_thinking".to_owned(), Value::Bool(think));
+    }
+    super::setup::encode_chat(&loaded.tokenizer, template, &Value::Array(messages), &options)
+}
+
+fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> {
+    let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
+    let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
+    let mut sequence = Sequence::new(loaded.model.clone(), settings, setup::drafter(args.draft.draft))?;
+    if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
+        sequence.resume(path)?;
+    }
+    Ok(sequence)
+}
+
+/// The `n` largest of `logits` with their tokens, largest first, the lower token first among equals.
+fn top(logits: &[f32], n: usize) -> Value {
+    let mut order: Vec<usize> = (0..logits.len()).collect();
+    let by = |a: &usize, b: &usize| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b));
+    if n < order.len() {
+        order.select_nth_unstable_by(n, by);
+        order.truncate(n);
+    }
+    order.sort_by(by);
+    order.iter().map(|&i| json!([i, logits[i]])).collect()
+}
+
+/// Shows progress through a long prompt, and keeps its top logits if they are wanted.
+struct PromptWatch {
+    bar: Option<ProgressBar>,
+    top: Option<usize>,
+    seen: Vec<Value>,
+    interrupt: Interrupt,
+}
+
+impl Watch for PromptWatch {
+    fn progress(&mut self, done: usize, total: usize) {
+        if total >= LONG_PROMPT {
+            self.bar.get_or_insert_with(|| terminal::bar("prompt", total)).set_position(done as u64);
+        }
+    }
+
+    fn wants_logits(&self) -> bool {
+        self.top.is_some()
+    }
+
+    fn logits(&mut self, _position: usize, logits: &[f32]) {
+        self.seen.push(top(logits, self.top.unwrap_or(0)));
+    }
+
+    fn cancelled(&self) -> bool {
+        self.interrupt.pressed()
+    }
+}
+
+/// Tokens' bytes on their way out: stop strings held back, characters kept whole.
+struct Printer {
+    text: Utf8Stream,
+    stops: StopStrings,
+    quiet: bool,
+    all: String,
+    closed: bool,
+}
+
+impl Printer {
+    fn release(&mut self, text: &str) -> Result<()> {
+        self.all.push_str(text);
+        if !self.quiet && !text.is_empty() && terminal::print(text)? == Printed::Closed {
+            self.closed = true;
+        }
+        Ok(())
+    }
+
+    /// Prints what cannot be part of a stop string any more.
+    fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        let text = self.text.push(bytes);
+        self.release(&text)
+    }
+
+    /// Prints what was held back.
+    fn finish(&mut self) -> Result<()> {
+        let held = self.stops.finish();
+        let text = self.text.push(&held) + &self.text.finish();
+        self.release(&text)?;
+        if !self.quiet && !self.closed {
+            terminal::print("\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// A generation under way.
+struct Run<'a> {
+    args: &'a GenerateArgs,
+    loaded: &'a Loaded,
+    sequence: Sequence<Cpu>,
+    printer: Printer,
+    interrupt: Interrupt,
+    /// The top logits behind each emitted token.
+    top: Vec<Value>,
+}
+
+impl Run<'_> {
+    /// Steps until an end; returns why.
+    fn generate(&mut self) -> Result<Finish> {
+        let mut left = self.args.tokens.unwrap_or(usize::MAX);
+        let finish = loop {
+            if self.interrupt.pressed() || self.printer.closed {
+                break Finish::Interrupted;
+            }
+            let mut shown = Vec::new();
+            let (tokenizer, stops) = (&self.loaded.tokenizer, &mut self.printer.stops);
+            let ignore_eos = self.args.ignore_eos;
+            let step = self.sequence.step(left, &mut |token| {
+                let end = tokenizer.is_eog(token);
+                if !end || ignore_eos {
+                    // Every token the model can choose has bytes, unless the file's output matrix is larger than its
+                    // vocabulary; such a token has no text.
+                    let pushed = stops.push(tokenizer.token_bytes(token).unwrap_or_default());
+                    shown.extend(pushed.release);
+                    if pushed.stopped {
+                        return Some(Finish::StopString);
+                    }
+                }
+                (end && !ignore_eos).then_some(Finish::Stop)
+            });
+            left -= step.emitted.len();
+            self.keep_top(step.emitted.len());
+            self.printer.push(&shown)?;
+            if let Some(finish) = step.finish {
+                break finish;
+            }
+        };
+        self.printer.finish()?;
+        Ok(finish)
+    }
+
+    /// Keeps the top logits of the last step's emitted tokens, if they are wanted.
+    fn keep_top(&mut self, emitted: usize) {
+        if let Some(n) = self.args.top_logits {
+            let mut logits = Vec::new();
+            for row in 0..emitted {
+                logits.clear();
+                self.sequence.logits(row, &mut logits);
+                self.top.push(top(&logits, n));
+            }
+        }
+    }
+
+    fn json(&self, prompt: &[Token], prompt_top: &[Value], summary: &Summary) -> Value {
+        let generated = &self.sequence.tokens()[prompt.len().min(self.sequence.tokens().len())..];
+        let mut object = json!({
+            "text": self.printer.all,
+            "finish": summary.finish,
+            "prompt_ids": prompt,
+            "ids": generated,
+            "prompt_tokens": summary.prompt,
+            "evaluated_prompt_tokens": summary.evaluated,
+            "prompt_seconds": summary.prompt_time.as_secs_f64(),
+            "tokens_per_second": summary.metrics.tokens_per_second(),
+            "tokens_per_pass": summary.metrics.tokens_per_pass(),
+            "acceptance": summary.metrics.acceptance(),
+            "metrics": summary.metrics,
+            "device": summary.device,
+        });
+        if self.args.top_logits.is_some() {
+            // The first generated token's logits are those after the prompt's last token.
+            object["top_logits"] = prompt_top.iter().chain(&self.top).cloned().collect();
+        }
+        object
+    }
+}
+
+/// The end of a generation, for people.
+struct Summary<'a> {
+    prompt: usize,
+    evaluated: usize,
+    prompt_time: Duration,
+    finish: Finish,
+    metrics: &'a Metrics,
+    device: String,
+}
+
+impl std::fmt::Display for Summary<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let m = self.metrics;
+        let prompt_rate = match self.prompt_time.as_secs_f64() {
+            s if s > 0.0 => self.evaluated as f64 / s,
+            _ => 0.0,
+        };
+        write!(
+            f,
+            "[{} tokens, {:.1} tok/s | {} passes, {:.2} tokens/pass, acceptance {:.0} % ({} of {}) | prompt {} tokens, {} \
+             evaluated, {prompt_rate:.1} tok/s | {} | {}]",
+            m.emitted,
+            m.tokens_per_second(),
+            m.passes,
+            m.tokens_per_pass(),
+            100.0 * m.acceptance(),
+            m.accepted,
+            m.drafted,
+            self.prompt,
+            self.evaluated,
+            self.finish.name(),
+            self.device,
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! What is built from what was typed.
+//!
+//! Owns: opening and loading, the defaults that depend on the model. Refuses to know: what the command does with them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use draft::{Drafter, Ngram};
+
+use super::args::{DraftArg, KvArg, ModelArgs};
+use super::{pocket, terminal};
+use crate::Result;
+use crate::backend::{KvFormat, cpu::Cpu};
+use crate::engine::Settings;
+use crate::gguf::Gguf;
+use crate::model::Model;
+use crate::text::{ChatTemplate, Specials, Tokenizer};
+
+/// The context, unless the user says otherwise: K and V of a longer one would take memory that few texts need.
+const CONTEXT: usize = 8192;
+
+/// Checkpoints for commands that continue a sequence.
+pub const CHECKPOINTS: usize = 3;
+
+/// A model ready to run, and the text around it.
+pub struct Loaded {
+    /// The model.
+    pub model: Arc<Model<Cpu>>,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Its chat template, if the file has one.
+    pub template: Option<ChatTemplate>,
+    /// Positions, K/V format; a plain sequence without checkpoints.
+    pub settings: Settings,
+    /// Bytes of the file.
+    pub file_bytes: usize,
+}
+
+/// Opens the file that was asked for, or the embedded one.
+///
+/// # Errors
+/// If it cannot be read or is damaged.
+pub fn open(model: Option<&Path>) -> Result<Gguf> {
+    match model {
+        Some(path) => Gguf::open(path),
+        None => pocket::open(),
+    }
+}
+
+/// K/V format by flag.
+pub fn kv(arg: KvArg) -> KvFormat {
+    match arg {
+        KvArg::F16 => KvFormat::F16,
+        KvArg::F32 => KvFormat::F32,
+    }
+}
+
+/// Threads by flag, or one for each processor.
+pub fn threads(arg: Option<usize>) -> usize {
+    arg.unwrap_or_else(|| available_parallelism().map_or(1, usize::from))
+}
+
+/// The context by flag, or by what the model was trained for.
+pub fn context(arg: Option<usize>, trained: usize) -> usize {
+    arg.unwrap_or(trained.min(CONTEXT))
+}
+
+/// Loads the model that was asked for, with a spinner on a terminal, and passes on its warnings.
+///
+/// # Errors
+/// If the file cannot be read, is damaged, or is not a supported model.
+pub fn load(args: &ModelArgs) -> Result<Loaded> {
+    let spinner = terminal::spinner("loading the model");
+    let gguf = open(args.model.as_deref())?;
+    let model = Model::load(&gguf, Cpu::new(threads(args.threads))?)?;
+    let path = gguf.path();
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
+    let template = ChatTemplate::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
+    spinner.finish_and_clear();
+    for warning in model.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let settings = Settings {
+        context: context(args.ctx, model.config().context),
+        block: 0,
+        kv: kv(args.kv),
+        checkpoints: 0,
+    };
+    Ok(Loaded { model: Arc::new(model), tokenizer, template, settings, file_bytes: gguf.file_bytes() })
+}
+
+/// The drafter that was asked for.
+pub fn drafter(arg: DraftArg) -> Option<Box<dyn Drafter>> {
+    match arg {
+        DraftArg::Off => None,
+        DraftArg::Ngram => Some(Box::new(Ngram::new())),
+    }
+}
+
+/// A conversation to tokens: the template's own text with special tokens, the messages' text without. Text that a user
+/// wrote never becomes a special token.
+///
+/// # Errors
+/// If the template refuses the messages.
+pub fn encode_chat(
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    messages: &serde_json::Value,
+    options: &serde_json::Map<String, serde_json::Value>,
+) -> Result<Vec<draft::Token>> {
+    let rendered = template.render(messages, options)?;
+    tokenizer.encode(&rendered, Specials::Parse)
+}
