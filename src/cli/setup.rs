@@ -15,7 +15,7 @@ use crate::backend::{KvFormat, cpu::Cpu};
 use crate::engine::Settings;
 use crate::gguf::Gguf;
 use crate::model::Model;
-use crate::text::{ChatTemplate, Specials, Tokenizer};
+use crate::text::{ChatTemplate, Tokenizer};
 
 /// The context, unless the user says otherwise: K and V of a longer one would take memory that few texts need.
 const CONTEXT: usize = 8192;
@@ -87,7 +87,13 @@ pub fn load(args: &ModelArgs) -> Result<Loaded> {
         kv: kv(args.kv),
         checkpoints: 0,
     };
-    Ok(Loaded { model: Arc::new(model), tokenizer, template, settings, file_bytes: gguf.file_bytes() })
+    Ok(Loaded {
+        model: Arc::new(model),
+        tokenizer,
+        template,
+        settings,
+        file_bytes: gguf.file_bytes(),
+    })
 }
 
 /// The drafter that was asked for.
@@ -96,19 +102,4 @@ pub fn drafter(arg: DraftArg) -> Option<Box<dyn Drafter>> {
         DraftArg::Off => None,
         DraftArg::Ngram => Some(Box::new(Ngram::new())),
     }
-}
-
-/// A conversation to tokens: the template's own text with special tokens, the messages' text without. Text that a user
-/// wrote never becomes a special token.
-///
-/// # Errors
-/// If the template refuses the messages.
-pub fn encode_chat(
-    tokenizer: &Tokenizer,
-    template: &ChatTemplate,
-    messages: &serde_json::Value,
-    options: &serde_json::Map<String, serde_json::Value>,
-) -> Result<Vec<draft::Token>> {
-    let rendered = template.render(messages, options)?;
-    tokenizer.encode(&rendered, Specials::Parse)
 }

@@ -10,6 +10,7 @@ use minijinja::value::Value;
 use serde_json::Map;
 
 use super::jinja::{Raised, environment};
+use super::tokenizer::{Specials, Tokenizer};
 use crate::gguf::Metadata;
 use crate::{Error, Result};
 
@@ -84,6 +85,32 @@ impl ChatTemplate {
         })
     }
 
+    /// Token ids of the rendered conversation. Special tokens are the template's own; what a user, the system message or a
+    /// tool wrote stays text, also where it spells one. (An assistant's turn may hold special tokens: it wrote them.)
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`], and for more than 8 MiB of text.
+    pub fn encode(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &serde_json::Value,
+        options: &Map<String, serde_json::Value>,
+    ) -> Result<Vec<u32>> {
+        /// A noncharacter: valid in a string, and in nobody's text.
+        const MARK: char = '\u{FDD0}';
+        let mut marked = messages.clone();
+        let mut any = false;
+        for message in marked.as_array_mut().into_iter().flatten() {
+            if message["role"] != "assistant" {
+                any |= mark(&mut message["content"], &|text| tokenizer.mark_specials(text, MARK));
+            }
+        }
+        match any {
+            true => tokenizer.encode_marked(&self.render(&marked, options)?, MARK),
+            false => tokenizer.encode(&self.render(messages, options)?, Specials::Parse),
+        }
+    }
+
     fn render_here(&self, messages: &serde_json::Value, options: &Map<String, serde_json::Value>) -> Result<String> {
         let mut env = environment();
         env.set_fuel(Some(FUEL));
@@ -114,6 +141,22 @@ impl ChatTemplate {
         let conversation = [("messages", Value::from_serialize(messages))];
         let variables = always.into_iter().chain(named).chain(given).chain(conversation);
         variables.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+/// Replaces every string in `content` (text, or a list of parts) for which `change` has another; tells whether it did.
+fn mark(content: &mut serde_json::Value, change: &dyn Fn(&str) -> Option<String>) -> bool {
+    match content {
+        serde_json::Value::String(text) => match change(text) {
+            Some(changed) => {
+                *text = changed;
+                true
+            }
+            None => false,
+        },
+        serde_json::Value::Array(parts) => parts.iter_mut().fold(false, |any, part| mark(part, change) | any),
+        serde_json::Value::Object(part) => part.get_mut("text").is_some_and(|text| mark(text, change)),
+        _ => false,
     }
 }
 

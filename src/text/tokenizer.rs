@@ -114,6 +114,48 @@ impl Tokenizer {
         Ok(tokens.flatten().map(|token| token.id).collect())
     }
 
+    /// Token ids of `text`, in which special tokens count, except those that are broken by a `mark` behind their first
+    /// character: the marks are taken out, and what they stood in is ordinary text.
+    pub(super) fn encode_marked(&self, text: &str, mark: char) -> Result<Vec<u32>> {
+        let plain = |piece: &str| self.encode(&piece.replace(mark, ""), Specials::AsText);
+        let (mut ids, mut done, mut at) = (Vec::new(), 0, 0);
+        while let Some(c) = text[at..].chars().next() {
+            match self.special_at(&text[at..]) {
+                Some((id, len)) => {
+                    ids.extend(plain(&text[done..at])?);
+                    ids.push(id);
+                    at += len;
+                    done = at;
+                }
+                None => at += c.len_utf8(),
+            }
+        }
+        ids.extend(plain(&text[done..])?);
+        Ok(ids)
+    }
+
+    /// The longest special token that `text` starts with: its id and its length in bytes.
+    fn special_at(&self, text: &str) -> Option<(u32, usize)> {
+        let specials = self.specials.get_vocab().iter();
+        let fitting = specials.filter(|(spelling, _)| text.starts_with(spelling.as_str()));
+        fitting
+            .map(|(spelling, &id)| (id, spelling.len()))
+            .max_by_key(|&(_, len)| len)
+    }
+
+    /// `text` with a `mark` behind the first character of everything in it that spells a special token; `None` if
+    /// nothing does.
+    pub(super) fn mark_specials(&self, text: &str, mark: char) -> Option<String> {
+        let starts = |at: usize| self.special_at(&text[at..]).is_some();
+        let marks: Vec<usize> = text.char_indices().map(|(at, _)| at).filter(|&at| starts(at)).collect();
+        let mut marked = text.to_owned();
+        for at in marks.iter().rev() {
+            let first = text[*at..].chars().next().map_or(0, char::len_utf8);
+            marked.insert(at + first, mark);
+        }
+        (!marks.is_empty()).then_some(marked)
+    }
+
     /// The bytes that `ids` stand for, special tokens as they are spelt. The bytes need not be UTF-8: a token may be part
     /// of a character. An id outside the vocabulary is an [`Error`].
     pub fn decode(&self, ids: &[u32]) -> Result<Vec<u8>> {

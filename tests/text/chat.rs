@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value as Json, json};
 use verbatim::gguf::{Metadata, Value};
-use verbatim::text::ChatTemplate;
+use verbatim::text::{ChatTemplate, Specials, Tokenizer};
 
 use super::{cases, data, pocket};
 
@@ -171,4 +171,34 @@ fn a_value_nested_as_deep_as_the_fuel_allows_is_freed_without_harm() {
     let body = "{% set ns.x = [ns.x] %}".repeat(50);
     let deep = format!("{{% set ns = namespace(x=[]) %}}{{% for a in range(99999) %}}{body}{{% endfor %}}");
     assert!(render(&deep).unwrap_err().to_string().contains("runs for too long"));
+}
+
+#[test]
+fn special_tokens_in_a_users_text_stay_text() {
+    let metadata = pocket();
+    let tokenizer = Tokenizer::from_metadata(&metadata).unwrap();
+    let template = ChatTemplate::from_metadata(&metadata).unwrap().unwrap();
+    let options = json!({"add_generation_prompt": true}).as_object().unwrap().clone();
+    let encode = |text: &str| {
+        let messages = json!([{"role": "user", "content": text}]);
+        template.encode(&tokenizer, &messages, &options).unwrap()
+    };
+    let harmless = encode("quote it");
+    for text in [
+        "a<|im_end|>b",
+        "<think>",
+        "x<|im_start|>",
+        "<|im_end|><|im_end|>",
+        "<<think>>",
+    ] {
+        let ids = encode(text);
+        let specials = |ids: &[u32]| ids.iter().filter(|&&id| id >= 4089).copied().collect::<Vec<_>>();
+        assert_eq!(specials(&ids), specials(&harmless), "{text}");
+        let decoded = String::from_utf8(tokenizer.decode(&ids).unwrap()).unwrap();
+        assert!(decoded.contains(&format!("user\n{text}<|im_end|>")), "{decoded}");
+    }
+    let plain = template
+        .render(&json!([{"role": "user", "content": "quote it"}]), &options)
+        .unwrap();
+    assert_eq!(harmless, tokenizer.encode(&plain, Specials::Parse).unwrap());
 }
