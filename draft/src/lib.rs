@@ -8,7 +8,7 @@ mod ngram;
 mod scripted;
 
 pub use block::Block;
-pub use ngram::Ngram;
+pub use ngram::{Match, Ngram};
 pub use scripted::{Plan, Scripted};
 
 /// A token's number in the vocabulary.

@@ -105,5 +105,8 @@ impl Drafter for Scripted {
 
     fn reset(&mut self) {
         self.step = 0;
+        if let Plan::Random(seed) = self.plan {
+            self.random = seed;
+        }
     }
 }
