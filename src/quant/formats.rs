@@ -87,7 +87,7 @@ impl Format {
         TABLE.iter().map(|e| e.format)
     }
 
-    fn entry(self) -> &'static Entry {
+    const fn entry(self) -> &'static Entry {
         &TABLE[self as usize]
     }
 
@@ -107,13 +107,22 @@ impl Format {
     }
 
     /// Weights in one block; a row's length is a multiple of it.
-    pub fn block_weights(self) -> usize {
+    pub const fn block_weights(self) -> usize {
         self.entry().weights
     }
 
     /// Bytes in one block.
-    pub fn block_bytes(self) -> usize {
+    pub const fn block_bytes(self) -> usize {
         self.entry().bytes
+    }
+
+    /// Activations that share one scale when a row meets weights of this format: 256 or 32, the format's own block.
+    /// `None` for F32, F16 and BF16, whose dot products stay in floats.
+    pub const fn activation_block(self) -> Option<usize> {
+        match self.block_weights() {
+            1 => None,
+            weights => Some(weights),
+        }
     }
 
     /// Bytes of a row of `width` weights; `None` if `width` is not a whole number of blocks or overflows.
