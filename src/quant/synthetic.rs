@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use rand::Rng;
 
 /// The bytes of `n` blocks of `format` with random codes and sub-block scales. In each block the dequantised weights
-/// have the standard deviation `std`, up to the precision of the stored scale (for MXFP4, a power of two), and about zero mean.
+/// have the standard deviation `std`, up to the precision of the stored scale (for MXFP4, a power of two), and about zero mean over many blocks.
 ///
 /// F32, F16 and BF16 (blocks of one weight) are uniform with that standard deviation.
 pub fn random_blocks<R: Rng + ?Sized>(format: Format, rng: &mut R, n: usize, std: f32) -> Vec<u8> {
@@ -49,6 +49,8 @@ fn random_quantised<B: Block, R: Rng + ?Sized>(blocks: &mut [B], rng: &mut R, st
         };
         let square = sum(&|i| (product(i) - ratio * minimum(i)).powi(2));
         let d = std / (square / B::LEN as f32).sqrt().max(1.0);
-        block.set_scales(d, d * ratio);
+        // Codes without a minimum reach one further down than up; a random sign keeps that from adding up over blocks.
+        let flip = !B::HAS_MIN && rng.random();
+        block.set_scales(if flip { -d } else { d }, d * ratio);
     }
 }
