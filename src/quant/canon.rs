@@ -1,268 +1,241 @@
-//! The arithmetic, defined: every rounding of the engine happens in one of these functions or in their order.
+//! The canonical arithmetic: the scalar definition of every rounding, written for reading and kept for ever.
 //!
-//! Owns: the meaning of every result bit. Refuses to know: speed; the fast paths are compared with this, bit by bit.
-//! The text is `docs/arithmetic.md`. Where a fused multiply-add is meant, it says `mul_add`; nothing else is ever fused.
+//! Owns: the order of every floating-point operation inside a row. Fast paths, other instruction sets and other
+//! devices must reproduce these bits; `docs/arithmetic.md` says the same in words. Refuses to know: how many rows,
+//! threads or devices there are, and which instruction set runs it.
+//!
+//! `mul_add` stands where the specification says *fma* and nowhere else. NaN results are NaNs, with no promise about
+//! their sign and payload.
 
-use super::Format;
-use super::blocks::{Block, with_block};
+mod functions;
 
-/// Lanes of a float sum.
-const LANES: usize = 32;
+use super::blocks::{self, Block, Float};
+use super::formats::Format;
+use crate::with_block;
 
-/// Half to single precision, exact; a signalling NaN stays as it is.
+pub use functions::{exp, rsqrt, sigmoid, silu, softplus};
+
+/// Lanes of a float reduction.
+pub const LANES: usize = 32;
+
+/// Activations that share one entry of [`Activations::sums`].
+pub const SUM: usize = 16;
+
+/// The longest block, in weights.
+const MAX_LEN: usize = 256;
+/// The most sub-blocks in a block.
+const MAX_SUBS: usize = 16;
+
+/// One row of quantised activations, `x[i] ≈ d[i / len] · q[i]` with `len` the weight format's
+/// [`Format::activation_block`].
+#[derive(Debug, Clone, Copy)]
+pub struct Activations<'a> {
+    /// The integers, −127 to 127.
+    pub q: &'a [i8],
+    /// One scale per activation block.
+    pub d: &'a [f32],
+    /// The sum of each [`SUM`] integers.
+    pub sums: &'a [i16],
+}
+
+/// Quantises one row to int8 with a scale per `len` (32 or 256) values.
+///
+/// Per block: `amax = max |x|`, `d = amax / 127`, `q = rint(x · (127 / amax))`, ties to even, clamped to ±127; `sums` are
+/// the sums of 16 neighbouring `q`. `q` is as long as `x`, `d` is `x.len() / len`, `sums` is `x.len() / 16`.
+///
+/// Everything follows from these formulas once `rint(NaN) = 0`: a block of zeros has `d = 0, q = 0`. An infinite value
+/// gives `d = ∞, q = 0` and a NaN gives `d = NaN, q = 0`, so either makes every dot product with the block NaN. Where
+/// `127 / amax` overflows (`amax` below 2^-121), nonzero values become ±127.
 #[inline(always)]
-pub fn f16_to_f32(h: u16) -> f32 {
-    let sign = u32::from(h & 0x8000) << 16;
-    let rest = u32::from(h & 0x7fff) << 13;
-    // The exponent's bias differs by 112; multiplying also makes normals out of subnormals, exactly.
-    let finite = f32::from_bits(rest) * f32::from_bits((127 + 112) << 23);
-    let special = f32::from_bits(rest | 0x7f80_0000);
-    let magnitude = if rest >= 0x7c00 << 13 { special } else { finite };
-    f32::from_bits(magnitude.to_bits() | sign)
-}
-
-/// Quantises a block of activations: `d = amax / 127`, `q = rint(x * (127 / amax))`, ties to even. A block of zeros
-/// has `d = 0`. A block that holds an infinity or NaN has `d` infinite or NaN, so that what it enters is visibly broken.
-#[inline(always)]
-pub fn quantize_block<const N: usize>(x: &[f32; N], q: &mut [i16; N]) -> f32 {
-    let mut top = 0u32;
-    for v in x {
-        // Magnitudes order like their bits, and NaN above all.
-        top = top.max(v.to_bits() & 0x7fff_ffff);
-    }
-    let amax = f32::from_bits(top);
-    let scale = if top == 0 { 0.0 } else { 127.0 / amax };
-    for (q, v) in q.iter_mut().zip(x) {
-        let v = v * scale;
-        // NaN and what overflowed become 0 or the end of the range.
-        let v = if v < 127.0 { v } else { 127.0 };
-        let v = if v > -127.0 { v } else { -127.0 };
-        *q = round(v).1 as i16;
-    }
-    amax / 127.0
-}
-
-/// The nearest integer, ties to even, of `|x| < 2^22`: as a float and as an integer.
-#[inline(always)]
-fn round(x: f32) -> (f32, i32) {
-    const MAGIC: f32 = 12_582_912.0; // 1.5 * 2^23: adding it leaves no fraction bits
-    let shifted = x + MAGIC;
-    (
-        shifted - MAGIC,
-        (shifted.to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32),
-    )
-}
-
-/// Block by activation block, in exact integers: `I = Σ scale·Σ q·x` and `M = Σ min·Σ x`.
-pub fn dot_block<B: Block>(w: &B, x: &[i16]) -> (i32, i32) {
-    let (mut q, mut scale, mut min) = ([0i8; 256], [0i8; 16], [0u8; 16]);
-    let subs = B::LEN / B::SUB;
-    w.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
-    let (mut dot, mut mins) = (0, 0);
-    for s in 0..subs {
-        let range = s * B::SUB..(s + 1) * B::SUB;
-        let products: i32 = range.clone().map(|i| i32::from(q[i]) * i32::from(x[i])).sum();
-        let sum: i32 = range.map(|i| i32::from(x[i])).sum();
-        dot += i32::from(scale[s]) * products;
-        mins += i32::from(min[s]) * sum;
-    }
-    (dot, mins)
-}
-
-/// A quantised weight row times an f32 row: blocks chained in ascending order, one `fma` per term.
-pub fn dot_row(format: Format, weights: &[u8], x: &[f32]) -> f32 {
-    with_block!(format, B => dot_blocks::<B>(bytemuck::cast_slice(weights), x))
-}
-
-fn dot_blocks<B: Block>(weights: &[B], x: &[f32]) -> f32 {
-    match B::LEN {
-        32 => dot_blocks_of::<B, 32>(weights, x),
-        _ => dot_blocks_of::<B, 256>(weights, x),
-    }
-}
-
-fn dot_blocks_of<B: Block, const N: usize>(weights: &[B], x: &[f32]) -> f32 {
-    assert_eq!(
-        weights.len() * N,
-        x.len(),
-        "a row of weights is as long as its activations"
-    );
-    let mut acc = 0.0f32;
-    for (w, x) in weights.iter().zip(x.as_chunks::<N>().0) {
-        let mut q = [0i16; N];
-        let d = quantize_block(x, &mut q);
-        let (dw, dmin) = w.unpack(
-            &mut [0; 256][..N],
-            &mut [0; 16][..N / B::SUB],
-            &mut [0; 16][..N / B::SUB],
-        );
-        let (dot, mins) = dot_block(w, &q);
-        acc = (dw * d).mul_add(dot as f32, acc);
-        if B::HAS_MIN {
-            acc = (-(dmin * d)).mul_add(mins as f32, acc);
+pub fn quantize_row(x: &[f32], len: usize, q: &mut [i8], d: &mut [f32], sums: &mut [i16]) {
+    assert!(len == 32 || len == 256, "activation blocks are of 32 or 256");
+    assert!(x.len().is_multiple_of(len) && q.len() == x.len());
+    assert!(d.len() == x.len() / len && sums.len() == x.len() / SUM);
+    let blocks = x.chunks_exact(len).zip(q.chunks_exact_mut(len));
+    for ((x, q), (d, sums)) in blocks.zip(d.iter_mut().zip(sums.chunks_exact_mut(len / SUM))) {
+        let amax = max_magnitude(x);
+        *d = amax / 127.0;
+        let inverse = 127.0 / amax;
+        for (q, x) in q.iter_mut().zip(x) {
+            *q = round_to_i8(x * inverse);
         }
+        for (sum, q) in sums.iter_mut().zip(q.as_chunks::<SUM>().0) {
+            *sum = q.iter().map(|&q| i16::from(q)).sum();
+        }
+    }
+}
+
+/// The largest |x|; NaN if any is NaN. The order of the bits of magnitudes is the order of the magnitudes.
+#[inline(always)]
+fn max_magnitude(x: &[f32]) -> f32 {
+    f32::from_bits(x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff)))
+}
+
+/// The nearest integer, ties to even, clamped to ±127; 0 for NaN.
+#[inline(always)]
+fn round_to_i8(x: f32) -> i8 {
+    // Adding 1.5·2^23 leaves no fraction bits, so the addition itself rounds.
+    const MAGIC: f32 = 12_582_912.0;
+    let x = if x.is_nan() { 0.0 } else { x };
+    let rounded = x.clamp(-127.0, 127.0) + MAGIC;
+    rounded.to_bits() as i8
+}
+
+/// The integer part of a dot product of one block: `(I, M)`, exact whatever the order.
+///
+/// `I = Σ scale · Σ q·x` and `M = Σ min · Σ x` over sub-blocks; `M` is 0 without [`Block::HAS_MIN`].
+/// `x` is `B::LEN` activations, `sums` their `B::LEN / 16` sums. |I| < 2^28 and |M| < 2^22.
+#[inline(always)]
+pub fn dot_block<B: Block>(w: &B, x: &[i8], sums: &[i16]) -> (i32, i32) {
+    let (i, m, _) = dot_block_scaled(w, x, sums);
+    (i, m)
+}
+
+/// [`dot_block`] with the block's `(d, dmin)`.
+#[inline(always)]
+fn dot_block_scaled<B: Block>(w: &B, x: &[i8], sums: &[i16]) -> (i32, i32, (f32, f32)) {
+    assert!(x.len() == B::LEN && sums.len() == B::LEN / SUM);
+    let (mut q, mut scale, mut min) = ([0; MAX_LEN], [0; MAX_SUBS], [0; MAX_SUBS]);
+    let (q, scale, min) = (
+        &mut q[..B::LEN],
+        &mut scale[..B::LEN / B::SUB],
+        &mut min[..B::LEN / B::SUB],
+    );
+    let scales = w.unpack(q, scale, min);
+    let (mut i, mut m) = (0, 0);
+    for sub in 0..B::LEN / B::SUB {
+        let at = sub * B::SUB..(sub + 1) * B::SUB;
+        let dot: i32 = q[at.clone()]
+            .iter()
+            .zip(&x[at])
+            .map(|(&q, &x)| i32::from(q) * i32::from(x))
+            .sum();
+        i += i32::from(scale[sub]) * dot;
+        if B::HAS_MIN {
+            let sums = &sums[sub * B::SUB / SUM..(sub + 1) * B::SUB / SUM];
+            m += i32::from(min[sub]) * sums.iter().map(|&s| i32::from(s)).sum::<i32>();
+        }
+    }
+    (i, m, scales)
+}
+
+/// One link of the chain over blocks: `acc = fma(d_w · d_x, I, acc)`, then with a minimum
+/// `acc = fma(−(dmin · d_x), M, acc)`. `I` and `M` are converted to f32 to nearest, ties to even.
+#[inline(always)]
+pub fn chain<B: Block>(acc: f32, (d, dmin): (f32, f32), d_x: f32, (i, m): (i32, i32)) -> f32 {
+    let acc = (d * d_x).mul_add(i as f32, acc);
+    if B::HAS_MIN {
+        (-(dmin * d_x)).mul_add(m as f32, acc)
+    } else {
+        acc
+    }
+}
+
+/// The dot product of a row of blocks with a row of activations: blocks chained in ascending order from 0.
+#[inline(always)]
+pub fn dot_row<B: Block>(w: &[B], x: Activations<'_>) -> f32 {
+    assert!(x.q.len() == w.len() * B::LEN && x.d.len() == w.len() && x.sums.len() == x.q.len() / SUM);
+    let rows = x.q.chunks_exact(B::LEN).zip(x.sums.chunks_exact(B::LEN / SUM));
+    let mut acc = 0.0;
+    for ((w, d_x), (q, sums)) in w.iter().zip(x.d).zip(rows) {
+        let (i, m, scales) = dot_block_scaled(w, q, sums);
+        acc = chain::<B>(acc, scales, *d_x, (i, m));
     }
     acc
 }
 
-/// Adds lanes 16 apart, then 8, 4, 2, 1: the upper half onto the lower.
+/// The dot product of floats: lane `l` is a sequential fma chain from 0 over `l, l + 32, …`, then [`reduce`].
 #[inline(always)]
-fn fold(mut lanes: [f32; LANES]) -> f32 {
-    let mut half = LANES / 2;
-    while half > 0 {
-        for i in 0..half {
-            lanes[i] += lanes[i + half];
+pub fn dot_float<W: Float>(w: &[W], x: &[f32]) -> f32 {
+    assert!(w.len() == x.len());
+    let mut lanes = [0.0; LANES];
+    let ((w, w_tail), (x, x_tail)) = (w.as_chunks::<LANES>(), x.as_chunks::<LANES>());
+    for (w, x) in w.iter().zip(x) {
+        for l in 0..LANES {
+            lanes[l] = w[l].widen().mul_add(x[l], lanes[l]);
         }
-        half /= 2;
     }
-    lanes[0]
+    for (lane, (w, x)) in lanes.iter_mut().zip(w_tail.iter().zip(x_tail)) {
+        *lane = w.widen().mul_add(*x, *lane);
+    }
+    reduce(lanes)
 }
 
-/// Float dot product: lane `i % 32` is a sequential `fma` chain from 0 over its elements; then the fixed tree.
+/// [`dot_float`] of two rows of singles.
 #[inline(always)]
 pub fn dot_f32(a: &[f32], b: &[f32]) -> f32 {
-    assert_eq!(a.len(), b.len(), "a dot product takes two of one length");
-    let mut lanes = [0.0f32; LANES];
-    let (a, a_rest) = a.as_chunks::<LANES>();
-    let (b, b_rest) = b.as_chunks::<LANES>();
-    for (a, b) in a.iter().zip(b) {
-        for l in 0..LANES {
-            lanes[l] = a[l].mul_add(b[l], lanes[l]);
-        }
-    }
-    for (l, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
-        lanes[l] = a.mul_add(*b, lanes[l]);
-    }
-    fold(lanes)
+    dot_float(a, b)
 }
 
-/// Float sum in the same order.
+/// The sum of a row: lane `l` adds `l, l + 32, …` in order from 0, then [`reduce`].
 #[inline(always)]
 pub fn sum_f32(x: &[f32]) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (x, rest) = x.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    let (x, tail) = x.as_chunks::<LANES>();
     for x in x {
         for l in 0..LANES {
             lanes[l] += x[l];
         }
     }
-    for (l, x) in rest.iter().enumerate() {
-        lanes[l] += x;
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane += x;
     }
-    fold(lanes)
+    reduce(lanes)
 }
 
-/// `e^x`: range reduction by ln 2 in two parts, a polynomial of degree 7, scaling by a power of two in two steps, so
-/// that subnormal results round once. Overflow is infinity, NaN stays NaN. At most 1 ulp off.
+/// The fixed tree over the lanes: lane `l + 16` is added to lane `l`, then 8, 4, 2, 1.
 #[inline(always)]
-pub fn exp(x: f32) -> f32 {
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
-    let x = if x < -104.0 { -104.0 } else { x };
-    let x = if x > 89.0 { 89.0 } else { x };
-    let (n, k) = round(x * std::f32::consts::LOG2_E);
-    let r = n.mul_add(-LN2_HIGH, x);
-    let r = n.mul_add(-LN2_LOW, r);
-    let p = 1.987_569_1e-4f32;
-    let p = p.mul_add(r, 1.398_2e-3);
-    let p = p.mul_add(r, 8.333_452e-3);
-    let p = p.mul_add(r, 4.166_579_6e-2);
-    let p = p.mul_add(r, 1.666_666_5e-1);
-    let p = p.mul_add(r, 5.000_000_1e-1);
-    let y = (p * r).mul_add(r, r) + 1.0;
-    let half = k >> 1;
-    y * power_of_two(half) * power_of_two(k.wrapping_sub(half))
+pub fn reduce(mut lanes: [f32; LANES]) -> f32 {
+    for half in [16, 8, 4, 2, 1] {
+        for l in 0..half {
+            lanes[l] += lanes[l + half];
+        }
+    }
+    lanes[0]
 }
 
-/// `2^k` for `-126 <= k <= 127`.
-#[inline(always)]
-fn power_of_two(k: i32) -> f32 {
-    f32::from_bits((k.wrapping_add(127) as u32) << 23)
-}
-
-/// `1 / (1 + e^-x)`.
-#[inline(always)]
-pub fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
-}
-
-/// `x / (1 + e^-x)`.
-#[inline(always)]
-pub fn silu(x: f32) -> f32 {
-    x / (1.0 + exp(-x))
-}
-
-/// `log(1 + e^x) = max(x, 0) + log1p(e^-|x|)`.
-#[inline(always)]
-pub fn softplus(x: f32) -> f32 {
-    let positive = if x > 0.0 { x } else { 0.0 };
-    let tail = log1p(exp(-x.abs()));
-    // A NaN is lost in the maximum above and comes back through the tail.
-    positive + tail
-}
-
-/// `log(1 + t)` for `0 <= t <= 1`: a polynomial around 1, or around 2 for the upper part.
-#[inline(always)]
-fn log1p(t: f32) -> f32 {
-    const LN2_HIGH: f32 = 0.693_359_4;
-    const LN2_LOW: f32 = -2.121_944_4e-4;
-    let upper = t > std::f32::consts::SQRT_2 - 1.0;
-    let z = if upper { (t - 1.0) * 0.5 } else { t };
-    let e = if upper { 1.0f32 } else { 0.0 };
-    let p = 7.037_683_6e-2f32;
-    let p = p.mul_add(z, -1.151_461e-1);
-    let p = p.mul_add(z, 1.167_699_9e-1);
-    let p = p.mul_add(z, -1.242_014_1e-1);
-    let p = p.mul_add(z, 1.424_932_3e-1);
-    let p = p.mul_add(z, -1.666_805_8e-1);
-    let p = p.mul_add(z, 2.000_071_5e-1);
-    let p = p.mul_add(z, -2.499_999_4e-1);
-    let p = p.mul_add(z, 3.333_333_1e-1);
-    let z2 = z * z;
-    let y = (p * z) * z2;
-    let y = e.mul_add(LN2_LOW, y);
-    let y = (-0.5f32).mul_add(z2, y);
-    e.mul_add(LN2_HIGH, z + y)
-}
-
-/// `1 / sqrt(x)`, two IEEE roundings.
-#[inline(always)]
-pub fn rsqrt(x: f32) -> f32 {
-    1.0 / x.sqrt()
-}
-
-/// Weights as f32, for `out.len()` weights: `(d * scale) * q`, then minus `dmin * min`, each rounded once.
+/// Writes the weights of a row stored in `format`, as the `gguf` Python package does, bit for bit:
+/// `(d · scale) · q`, then minus `dmin · min` where the format has a minimum, each operation rounded by itself.
 ///
-/// `bytes` holds exactly the blocks of `out.len()` weights.
+/// `bytes` must be exactly the row of `out.len()` weights ([`Format::row_bytes`]).
 pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
-    assert_eq!(
-        format.row_bytes(out.len()),
-        Some(bytes.len()),
-        "the bytes of a row fit its length"
+    assert!(
+        format.row_bytes(out.len()) == Some(bytes.len()),
+        "{format}: {} bytes for {}",
+        bytes.len(),
+        out.len()
     );
-    match format {
-        Format::F32 => widen::<4>(bytes, out, f32::from_le_bytes),
-        Format::F16 => widen::<2>(bytes, out, |b| f16_to_f32(u16::from_le_bytes(b))),
-        Format::BF16 => widen::<2>(bytes, out, |b| f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)),
-        _ => with_block!(format, B => dequantize::<B>(bytemuck::cast_slice(bytes), out)),
+    with_block!(format, B => dequantize_blocks::<B>(bytemuck::cast_slice(bytes), out), else => match format {
+        Format::F16 => widen_row::<blocks::F16>(bytemuck::cast_slice(bytes), out),
+        Format::BF16 => widen_row::<blocks::BF16>(bytemuck::cast_slice(bytes), out),
+        _ => widen_row::<blocks::F32>(bytemuck::cast_slice(bytes), out),
+    });
+}
+
+#[inline(always)]
+fn widen_row<W: Float>(w: &[W], out: &mut [f32]) {
+    for (out, w) in out.iter_mut().zip(w) {
+        *out = w.widen();
     }
 }
 
-fn widen<const BYTES: usize>(bytes: &[u8], out: &mut [f32], convert: impl Fn([u8; BYTES]) -> f32) {
-    for (out, b) in out.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-        *out = convert(*b);
-    }
-}
-
-fn dequantize<B: Block>(blocks: &[B], out: &mut [f32]) {
-    let (mut q, mut scale, mut min) = ([0i8; 256], [0i8; 16], [0u8; 16]);
-    let subs = B::LEN / B::SUB;
-    for (block, out) in blocks.iter().zip(out.chunks_exact_mut(B::LEN)) {
-        let (d, dmin) = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = (d * f32::from(scale[i / B::SUB])) * f32::from(q[i]);
-            if B::HAS_MIN {
-                *out -= dmin * f32::from(min[i / B::SUB]);
+#[inline(always)]
+fn dequantize_blocks<B: Block>(w: &[B], out: &mut [f32]) {
+    let (mut q, mut scale, mut min) = ([0; MAX_LEN], [0; MAX_SUBS], [0; MAX_SUBS]);
+    let (q, scale, min) = (
+        &mut q[..B::LEN],
+        &mut scale[..B::LEN / B::SUB],
+        &mut min[..B::LEN / B::SUB],
+    );
+    for (w, out) in w.iter().zip(out.chunks_exact_mut(B::LEN)) {
+        let (d, dmin) = w.unpack(q, scale, min);
+        for sub in 0..B::LEN / B::SUB {
+            let at = sub * B::SUB..(sub + 1) * B::SUB;
+            let d = d * f32::from(scale[sub]);
+            let dmin = dmin * f32::from(min[sub]);
+            for (out, &q) in out[at.clone()].iter_mut().zip(&q[at]) {
+                let w = d * f32::from(q);
+                *out = if B::HAS_MIN { w - dmin } else { w };
             }
         }
     }

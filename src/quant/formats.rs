@@ -116,8 +116,9 @@ impl Format {
         self.entry().bytes
     }
 
-    /// Values that share a scale when activations meet this format: 256, 32, or none for the float formats.
-    pub fn activation_block(self) -> Option<usize> {
+    /// Activations that share one scale when a row meets weights of this format: 256 or 32, the format's own block.
+    /// `None` for F32, F16 and BF16, whose dot products stay in floats.
+    pub const fn activation_block(self) -> Option<usize> {
         match self.block_weights() {
             1 => None,
             weights => Some(weights),

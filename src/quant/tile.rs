@@ -3,8 +3,9 @@
 //! Owns: activations in int8, and the loop that decodes each weight block once for all rows. Refuses to know: matrices,
 //! threads. Bit-equal to `canon::dot_row` and `canon::dot_f32` by test.
 
-use super::blocks::{Block, with_block};
+use super::blocks::{BF16, Block, F16, F32, Float};
 use super::{Format, Isa, Kernel, canon};
+use crate::with_block;
 
 /// Rows of activations as int8 with one scale per block, held as i16: a multiply-add of i16 pairs into i32 is what
 /// every vector unit has, and a weight times its sub-block's scale fits i16 too.
@@ -18,7 +19,7 @@ pub struct Activations {
 
 impl Activations {
     /// Values whose q are summed into one entry of the sums that minimum terms use.
-    pub const SUM: usize = 16;
+    pub const SUM: usize = canon::SUM;
 
     /// No rows yet; `block` is 32 or 256.
     pub fn new(block: usize) -> Activations {
@@ -43,10 +44,7 @@ impl Activations {
 
     /// Quantises one row into its part of what [`Activations::write`] gave.
     pub fn quantize(isa: Isa, block: usize, x: &[f32], (q, d, sums): (&mut [i16], &mut [f32], &mut [i16])) {
-        match block {
-            32 => isa.run(Quantize::<32> { x, q, d, sums }),
-            _ => isa.run(Quantize::<256> { x, q, d, sums }),
-        }
+        isa.run(Quantize { block, x, q, d, sums });
     }
 
     #[inline(always)]
@@ -58,25 +56,28 @@ impl Activations {
     }
 }
 
-/// Quantises a row in blocks of `N`.
-struct Quantize<'a, const N: usize> {
+/// Quantises a row.
+struct Quantize<'a> {
+    block: usize,
     x: &'a [f32],
     q: &'a mut [i16],
     d: &'a mut [f32],
     sums: &'a mut [i16],
 }
 
-impl<const N: usize> Kernel for Quantize<'_, N> {
+impl Kernel for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let (x, _) = self.x.as_chunks::<N>();
-        let (q, _) = self.q.as_chunks_mut::<N>();
-        for (b, (x, q)) in x.iter().zip(q).enumerate() {
-            self.d[b] = canon::quantize_block(x, q);
-            for (s, group) in q.chunks_exact(Activations::SUM).enumerate() {
-                self.sums[b * (N / Activations::SUM) + s] = group.iter().sum();
+        let n = self.block;
+        let blocks = self.x.chunks_exact(n).zip(self.q.chunks_exact_mut(n));
+        let scales = self.d.iter_mut().zip(self.sums.chunks_exact_mut(n / Activations::SUM));
+        for ((x, wide), (d, sums)) in blocks.zip(scales) {
+            let mut q = [0i8; 256];
+            canon::quantize_row(x, n, &mut q[..n], std::slice::from_mut(d), sums);
+            for (wide, q) in wide.iter_mut().zip(&q[..n]) {
+                *wide = i16::from(*q);
             }
         }
     }
@@ -121,41 +122,39 @@ impl<O: Output> Kernel for TileDot<'_, O> {
 
     #[inline(always)]
     fn run(self) {
-        match self.input {
-            Input::Int8(x) => with_block!(self.format, B => quantized::<B, O>(self.weights, x, self.pairs, self.out)),
-            Input::Float { values, width } => {
-                let x = |row: u32| &values[row as usize * width..][..width];
-                match self.format {
-                    Format::F32 => floats::<4, O>(self.weights, (x, width), self.pairs, self.out, f32::from_le_bytes),
-                    Format::F16 => floats::<2, O>(self.weights, (x, width), self.pairs, self.out, |b| {
-                        canon::f16_to_f32(u16::from_le_bytes(b))
-                    }),
-                    Format::BF16 => floats::<2, O>(self.weights, (x, width), self.pairs, self.out, |b| {
-                        f32::from_bits(u32::from(u16::from_le_bytes(b)) << 16)
-                    }),
-                    _ => unreachable!("{} multiplies int8 activations", self.format),
-                }
-            }
+        let TileDot {
+            format,
+            weights,
+            input,
+            pairs,
+            out,
+        } = self;
+        match input {
+            Input::Int8(x) => with_block!(
+                format,
+                B => quantized::<B, O>(weights, x, pairs, out),
+                else => unreachable!("{format} multiplies float activations")
+            ),
+            Input::Float { values, width } => match format {
+                Format::F32 => floats::<F32, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
+                Format::F16 => floats::<F16, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
+                Format::BF16 => floats::<BF16, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
+                _ => unreachable!("{format} multiplies int8 activations"),
+            },
         }
     }
 }
 
 /// Float weights: each row widened once for all activation rows.
 #[inline(always)]
-fn floats<'a, const BYTES: usize, O: Output>(
-    weights: &[u8],
-    (x, width): (impl Fn(u32) -> &'a [f32], usize),
-    pairs: &[(u32, u32)],
-    out: &mut O,
-    widen: impl Fn([u8; BYTES]) -> f32,
-) {
+fn floats<W: Float, O: Output>(weights: &[W], (x, width): (&[f32], usize), pairs: &[(u32, u32)], out: &mut O) {
     let mut row = vec![0.0f32; width];
-    for (r, bytes) in weights.chunks_exact(width * BYTES).enumerate() {
-        for (w, b) in row.iter_mut().zip(bytes.as_chunks::<BYTES>().0) {
-            *w = widen(*b);
+    for (r, weights) in weights.chunks_exact(width).enumerate() {
+        for (wide, w) in row.iter_mut().zip(weights) {
+            *wide = w.widen();
         }
         for &(i, o) in pairs {
-            out.row(o as usize)[r] = canon::dot_f32(&row, x(i));
+            out.row(o as usize)[r] = canon::dot_f32(&row, &x[i as usize * width..][..width]);
         }
     }
 }
@@ -183,8 +182,7 @@ fn quantized<B: Block, O: Output>(weights: &[u8], x: &Activations, pairs: &[(u32
 struct Decoded {
     q: [i16; 256],
     min: [i16; 16],
-    d: f32,
-    dmin: f32,
+    scales: (f32, f32),
 }
 
 impl Decoded {
@@ -193,8 +191,7 @@ impl Decoded {
         Decoded {
             q: [0; 256],
             min: [0; 16],
-            d: 0.0,
-            dmin: 0.0,
+            scales: (0.0, 0.0),
         }
     }
 
@@ -202,7 +199,7 @@ impl Decoded {
     fn decode<B: Block>(&mut self, block: &B) {
         let (mut q, mut scale, mut min) = ([0i8; 256], [0i8; 16], [0u8; 16]);
         let subs = B::LEN / B::SUB;
-        (self.d, self.dmin) = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
+        self.scales = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
         for s in 0..subs {
             let scale = i16::from(scale[s]);
             for i in s * B::SUB..(s + 1) * B::SUB {
@@ -250,11 +247,12 @@ fn group<B: Block, O: Output, const R: usize>(
             let acc = &mut out.row(o as usize)[at..at + R];
             for (acc, w) in acc.iter_mut().zip(&w) {
                 let dot = dot_i16(&w.q[..B::LEN], q);
-                *acc = (w.d * d).mul_add(dot as f32, *acc);
-                if B::HAS_MIN {
-                    let min = dot_i16(&w.min[..B::LEN / Activations::SUM], sums);
-                    *acc = (-(w.dmin * d)).mul_add(min as f32, *acc);
-                }
+                let min = if B::HAS_MIN {
+                    dot_i16(&w.min[..B::LEN / Activations::SUM], sums)
+                } else {
+                    0
+                };
+                *acc = canon::chain::<B>(*acc, w.scales, d, (dot, min));
             }
         }
     }

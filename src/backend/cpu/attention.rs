@@ -8,6 +8,7 @@
 use super::rows::Rows;
 use super::team::{Chunks, Phases};
 use crate::backend::{AttentionShape, KvFormat};
+use crate::quant::blocks::f16_to_f32;
 use crate::quant::{Isa, Kernel, canon};
 
 /// Keys in one segment of the softmax and of the weighted sum.
@@ -143,7 +144,7 @@ impl Kernel for Attend<'_> {
     #[inline(always)]
     fn run(mut self) {
         match (self.k, self.v) {
-            (Store::F16(k), Store::F16(v)) => self.attend(|i| canon::f16_to_f32(k[i]), |i| canon::f16_to_f32(v[i])),
+            (Store::F16(k), Store::F16(v)) => self.attend(|i| f16_to_f32(k[i]), |i| f16_to_f32(v[i])),
             (Store::F32(k), Store::F32(v)) => self.attend(|i| k[i], |i| v[i]),
             _ => unreachable!("K and V are stored alike"),
         }
