@@ -4,6 +4,7 @@
 //! drafted blocks of tokens in one pass. The text, the logits and the state are bit for bit those of plain
 //! decoding: one forward, one arithmetic, one guarded state (`docs/architecture.md`).
 //!
+//! Owns: the list of modules and their order. Refuses to know: what is in them.
 //! Modules depend on each other in one direction:
 //! `error → quant → gguf → { text, backend } → state → model → engine → cli`.
 

@@ -1,4 +1,6 @@
 //! The `verbatim` binary.
+//!
+//! Owns: the process. Refuses to know: everything that `cli` does.
 
 use std::process::ExitCode;
 

@@ -211,7 +211,7 @@ pub fn experts(
         buffers,
     } = routes;
     assert_eq!(choices.len(), x.len() * *used, "the routes are those of these rows");
-    let buffers = buffers.as_mut().expect("routed before");
+    let Some(buffers) = buffers else { unreachable!("rows were routed before") };
     for (rows, width) in [
         (&mut buffers.gate, gate.rows()),
         (&mut buffers.up, up.rows()),
