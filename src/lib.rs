@@ -16,5 +16,6 @@ pub mod model;
 pub mod quant;
 pub mod state;
 pub mod text;
+mod whole;
 
 pub use error::{Error, Result};
