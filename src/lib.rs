@@ -17,5 +17,6 @@ pub mod model;
 pub mod quant;
 pub mod state;
 pub mod text;
+mod whole;
 
 pub use error::{Error, Result};

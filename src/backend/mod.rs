@@ -175,6 +175,12 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Room for routing.
     fn routes(&self) -> Self::Routes;
 
+    /// Bytes that one read of the whole tensor takes; of a part, the part's.
+    fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize;
+
+    /// Bytes of expert weights read with these routes so far: in each pass, those of the distinct experts.
+    fn expert_bytes(&self, routes: &Self::Routes) -> usize;
+
     /// An empty cache of `positions` K and V rows.
     ///
     /// # Errors

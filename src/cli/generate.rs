@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use draft::Token;
 use indicatif::ProgressBar;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
 use super::setup::{self, Loaded};
@@ -18,7 +18,7 @@ use super::terminal::{self, Interrupt, Printed};
 use crate::backend::{Backend, cpu::Cpu};
 use crate::engine::{Finish, Metrics, Sequence, Settings, Watch};
 use crate::text::{Specials, StopStrings, Utf8Stream};
-use crate::{Error, Result};
+use crate::{Error, Result, whole};
 
 /// A prompt that takes longer to evaluate than this many tokens gets a progress bar.
 const LONG_PROMPT: usize = 512;
@@ -27,6 +27,10 @@ const LONG_PROMPT: usize = 512;
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let stops = StopStrings::new(&args.stop)?;
     let typed = typed_prompt(args)?;
+    if let Some(path) = &args.session {
+        // A session that cannot be kept is told before the work is done, not after.
+        whole::probe(path)?;
+    }
     let loaded = setup::load(&args.model)?;
     let prompt = match (&args.prompt_ids, typed) {
         (Some(ids), _) => ids.clone(),
@@ -104,28 +108,21 @@ fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
     }
 }
 
-/// Text to tokens: through the chat template, unless the user wants it raw or the file has none.
+/// Text to tokens: through the chat template, unless the user wants it raw.
 fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
-    let template = loaded.template.as_ref().filter(|_| !args.raw);
-    let Some(template) = template else {
+    if args.raw {
         let specials = if args.special {
             Specials::Parse
         } else {
             Specials::AsText
         };
         return loaded.tokenizer.encode(text, specials);
+    }
+    let around = setup::Around {
+        system: args.system.as_deref(),
+        think: args.think,
     };
-    let mut messages = Vec::new();
-    if let Some(system) = &args.system {
-        messages.push(json!({"role": "system", "content": system}));
-    }
-    messages.push(json!({"role": "user", "content": text}));
-    let mut options = Map::new();
-    options.insert("add_generation_prompt".to_owned(), Value::Bool(true));
-    if let Some(think) = args.think {
-        options.insert("enable_thinking".to_owned(), Value::Bool(think));
-    }
-    template.encode(&loaded.tokenizer, &Value::Array(messages), &options)
+    setup::encode_prompt(loaded, text, around)
 }
 
 fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> {

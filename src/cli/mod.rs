@@ -2,13 +2,14 @@
 //!
 //! Owns: commands, what they print, exit codes. Refuses to know: tensors and devices; it speaks to engine and text.
 //!
-//! Exit codes: 0 success; 1 `check` found a difference; 2 bad input, with one sentence on standard error.
+//! Exit codes: 0 success; 1 `check` or `bench` found a difference; 2 bad input, with one sentence on standard error.
 
 mod args;
 mod bench;
 mod check;
 mod generate;
 mod inspect;
+mod plot;
 mod pocket;
 mod setup;
 mod tasks;

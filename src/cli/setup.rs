@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use draft::{Drafter, Ngram};
+use draft::{Drafter, Ngram, Token};
+use serde_json::{Map, Value, json};
 
 use super::args::{DraftArg, KvArg, ModelArgs};
 use super::{pocket, terminal};
@@ -15,7 +16,7 @@ use crate::backend::{KvFormat, cpu::Cpu};
 use crate::engine::Settings;
 use crate::gguf::Gguf;
 use crate::model::Model;
-use crate::text::{ChatTemplate, Tokenizer};
+use crate::text::{ChatTemplate, Specials, Tokenizer};
 
 /// The context, unless the user says otherwise: K and V of a longer one would take memory that few texts need.
 const CONTEXT: usize = 8192;
@@ -102,4 +103,41 @@ pub fn drafter(arg: DraftArg) -> Option<Box<dyn Drafter>> {
         DraftArg::Off => None,
         DraftArg::Ngram => Some(Box::new(Ngram::new())),
     }
+}
+
+/// What stands around a user's message in a conversation.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around<'a> {
+    /// The system message before it.
+    pub system: Option<&'a str>,
+    /// Whether the model is to think first; as the template has it if absent.
+    pub think: Option<bool>,
+}
+
+/// A user's message alone to tokens: [`encode_prompt`] with nothing around it.
+///
+/// # Errors
+/// If the template refuses the conversation.
+pub fn chat_prompt(loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
+    encode_prompt(loaded, text, Around::default())
+}
+
+/// A user's message to tokens, through the model's chat template, up to where the model's answer begins. Without a
+/// template the text stands alone.
+///
+/// # Errors
+/// If the template refuses the conversation.
+pub fn encode_prompt(loaded: &Loaded, text: &str, around: Around) -> Result<Vec<Token>> {
+    let Some(template) = &loaded.template else {
+        return loaded.tokenizer.encode(text, Specials::AsText);
+    };
+    let system = around.system.map(|text| json!({"role": "system", "content": text}));
+    let user = json!({"role": "user", "content": text});
+    let messages = Value::Array(system.into_iter().chain([user]).collect());
+    let mut options = Map::new();
+    options.insert("add_generation_prompt".to_owned(), Value::Bool(true));
+    if let Some(think) = around.think {
+        options.insert("enable_thinking".to_owned(), Value::Bool(think));
+    }
+    template.encode(&loaded.tokenizer, &messages, &options)
 }

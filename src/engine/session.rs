@@ -1,13 +1,11 @@
 //! Session files: a sequence saved to disk, to be continued without evaluating its tokens again.
 //!
-//! Owns: the file's layout, and that a file is written whole or not at all. Refuses to know: the state's layout
-//! (`state::Snapshot`).
+//! Owns: the file's layout. Refuses to know: the state's layout (`state::Snapshot`).
 //!
 //! Layout, little endian: magic `VBSE`, version u32, number of tokens u64, tokens u32 each, number of checkpoints u64,
 //! each as positions u64, length u64 and bytes, then the snapshot's length u64 and the snapshot, then xxh3-128 of all.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use xxhash_rust::xxh3::xxh3_128;
@@ -15,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::Sequence;
 use crate::backend::Backend;
 use crate::state::{Checkpoint, Snapshot};
-use crate::{Error, Result};
+use crate::{Error, Result, whole};
 
 const MAGIC: &[u8; 4] = b"VBSE";
 const VERSION: u32 = 1;
@@ -63,7 +61,7 @@ impl<B: Backend> Sequence<B> {
         bytes.extend((snapshot.as_bytes().len() as u64).to_le_bytes());
         bytes.extend(snapshot.as_bytes());
         bytes.extend(xxh3_128(&bytes).to_le_bytes());
-        write_whole(path, &bytes)
+        whole::write(path, &bytes)
     }
 
     /// Takes over what [`Sequence::save`] wrote. The sequence is unchanged on an error.
@@ -102,25 +100,4 @@ impl<B: Backend> Sequence<B> {
         let snapshot = Snapshot::from_bytes(fields.take(len)?.to_vec(), self.model().fingerprint())?;
         self.adopt(tokens, &snapshot, checkpoints)
     }
-}
-
-/// Writes beside `path` and renames: a reader sees the old file or the new one, never half of one.
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut name = path
-        .file_name()
-        .ok_or_else(|| Error::new("is not a file name").at(path))?
-        .to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    let write = || {
-        let mut file = fs::File::create(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
-    };
-    write().map_err(|e| {
-        // What could not be finished is not left lying about; that it may not exist at all is no news.
-        let _ = fs::remove_file(&partial);
-        Error::io(path, "write", &e)
-    })
 }

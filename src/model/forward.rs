@@ -24,6 +24,8 @@ pub struct Workspace<B: Backend> {
     last: B::Rows,
     /// Their logits.
     pub(super) logits: B::Rows,
+    /// Passes run so far.
+    passes: usize,
 }
 
 struct AttentionRows<B: Backend> {
@@ -94,7 +96,13 @@ impl<B: Backend> Workspace<B> {
             },
             last: rows(width),
             logits: rows(vocab),
+            passes: 0,
         }
+    }
+
+    /// Bytes of weights read by all passes so far: `each` in every pass, and the experts that the rows chose.
+    pub(super) fn bytes_read(&self, backend: &B, each: usize) -> usize {
+        self.passes * each + backend.expert_bytes(&self.ffn.routes)
     }
 }
 
@@ -130,6 +138,7 @@ impl<B: Backend> Trunk<'_, B> {
         logits_from: usize,
     ) -> Vec<u32> {
         let eps = self.config.eps;
+        w.passes += 1;
         b.load(&rope_table(self.config, start, tokens.len()), &mut w.rope);
         b.embed(&self.weights.token_embd, tokens, &mut w.x);
         for (layer, cache) in self.weights.blk.iter().zip(caches) {

@@ -103,6 +103,12 @@ impl<B: Backend> Model<B> {
         Workspace::new(&self.backend, &self.config, self.weights.vocab)
     }
 
+    /// Bytes of weight matrices that all passes on `workspace` have read: in each pass every matrix once, of the experts
+    /// the distinct ones that the rows chose, and of the embedding nothing, since a few rows of it are looked up.
+    pub fn bytes_read(&self, workspace: &Workspace<B>) -> usize {
+        workspace.bytes_read(&self.backend, self.weights.bytes_each_pass(&self.backend))
+    }
+
     /// One pass: evaluates `tokens` after the kept positions. The logits of rows `logits_from..` stay in `workspace`.
     /// Every token is in the vocabulary and the state has room for all of them.
     pub fn forward<'s>(

@@ -301,3 +301,30 @@ impl<B: Backend> Weights<B> {
         })
     }
 }
+
+impl<B: Backend> Weights<B> {
+    /// Bytes of the matrices that a pass reads whatever its rows: all but the embedding and the experts.
+    pub fn bytes_each_pass(&self, backend: &B) -> usize {
+        let layers = self.blk.iter().flat_map(Layer::matrices);
+        layers.chain([&self.output]).map(|m| backend.matrix_bytes(m)).sum()
+    }
+}
+
+impl<B: Backend> Layer<B> {
+    /// The matrices that every row is multiplied with.
+    fn matrices(&self) -> Vec<&B::Matrix> {
+        let mut all = match &self.mixer {
+            Mixer::Attention(a) => vec![&a.attn_q, &a.attn_k, &a.attn_v, &a.attn_output],
+            Mixer::Delta(d) => vec![&d.attn_qkv, &d.attn_gate, &d.ssm_beta, &d.ssm_alpha, &d.ssm_out],
+        };
+        let dense = match &self.ffn {
+            Ffn::Moe(moe) => {
+                all.push(&moe.ffn_gate_inp);
+                moe.shared.as_ref().map(|(shared, _)| shared)
+            }
+            Ffn::Dense(dense) => Some(dense),
+        };
+        all.extend(dense.into_iter().flat_map(|f| [&f.gate, &f.up, &f.down]));
+        all
+    }
+}

@@ -85,6 +85,14 @@ impl Backend for Cpu {
         moe::Routes::default()
     }
 
+    fn matrix_bytes(&self, matrix: &Self::Matrix) -> usize {
+        matrix.count() * matrix.bytes(0, 0..matrix.rows()).len()
+    }
+
+    fn expert_bytes(&self, routes: &Self::Routes) -> usize {
+        routes.bytes_read()
+    }
+
     fn kv(&self, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv> {
         Ok(attention::Kv::new(shape, positions, format))
     }

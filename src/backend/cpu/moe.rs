@@ -31,6 +31,8 @@ pub struct Routes {
     enter: Vec<(u32, u32)>,
     /// `[rows][used]`: the place of a row's rank.
     place: Vec<u32>,
+    /// Bytes of expert weights read so far.
+    read: usize,
     /// Logits, hidden and output rows; made at first use, when the widths are known.
     buffers: Option<Buffers>,
 }
@@ -45,9 +47,9 @@ struct Buffers {
 }
 
 impl Routes {
-    /// Experts per row, the distinct experts of the pass: what a pass reads.
-    pub fn distinct(&self) -> usize {
-        self.groups.len()
+    /// Bytes of expert weights that all passes with these routes have read.
+    pub fn bytes_read(&self) -> usize {
+        self.read
     }
 }
 
@@ -208,6 +210,7 @@ pub fn experts(
         groups,
         enter,
         place,
+        read,
         buffers,
     } = routes;
     assert_eq!(choices.len(), x.len() * *used, "the routes are those of these rows");
@@ -220,6 +223,9 @@ pub fn experts(
         if rows.width() != width {
             *rows = Rows::new(width);
         }
+    }
+    for matrix in [gate, up, down] {
+        *read += groups.len() * matrix.bytes(0, 0..matrix.rows()).len();
     }
     x.quantize(phases, isa, gate.format());
     x.quantize(phases, isa, up.format());

@@ -1,0 +1,203 @@
+//! What drafting gains: plain decoding and every drafter on the same prompts.
+//!
+//! Owns: the order of the runs, which of them counts, and the comparison of their tokens. Refuses to know: how drafters
+//! guess, and how results are shown.
+//!
+//! Runs are interleaved (plain, first drafter, second, plain again...), so that a machine that slows down for a while
+//! slows all of them down. Of the repeated runs of a prompt the fastest counts.
+
+use clap::ValueEnum;
+use draft::Token;
+use indicatif::ProgressBar;
+
+use crate::cli::args::DraftArg;
+use crate::cli::setup::{self, Loaded};
+use crate::cli::tasks::Prompt;
+use crate::engine::{Finish, Metrics, Sequence, Settings, Unwatched};
+use crate::{Error, Result};
+
+/// A prompt ready to run.
+pub struct Job {
+    /// Its task.
+    pub task: String,
+    /// Its tokens.
+    pub ids: Vec<Token>,
+}
+
+/// How to measure.
+pub struct Plan<'a> {
+    /// The model.
+    pub loaded: &'a Loaded,
+    /// Most tokens drafted for one pass.
+    pub block: usize,
+    /// Most tokens generated for each prompt.
+    pub tokens: usize,
+    /// Runs of each prompt with each drafter.
+    pub repeat: usize,
+}
+
+/// One drafter on one task (or on all).
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// What users call the drafter; `plain` for none.
+    pub drafter: String,
+    /// The fastest runs of all prompts, summed.
+    pub metrics: Metrics,
+    /// Whether every run of every prompt gave the tokens of plain decoding.
+    pub identical: bool,
+}
+
+/// One task: plain decoding first, then the drafters.
+pub struct Task {
+    /// Its name.
+    pub name: String,
+    /// One for each of [`drafters`].
+    pub tallies: Vec<Tally>,
+}
+
+/// All that can draft, plain decoding first.
+pub fn drafters() -> Vec<(DraftArg, String)> {
+    let name = |arg: &DraftArg| match arg {
+        DraftArg::Off => "plain".to_owned(),
+        _ => arg
+            .to_possible_value()
+            .map_or_else(String::new, |v| v.get_name().to_owned()),
+    };
+    let mut all: Vec<_> = DraftArg::value_variants().iter().map(|a| (*a, name(a))).collect();
+    all.sort_by_key(|(arg, _)| *arg != DraftArg::Off);
+    all
+}
+
+/// The prompts' tokens. What does not fit the context is told here, before anything runs.
+///
+/// # Errors
+/// If a prompt cannot be encoded, is empty or too long.
+pub fn jobs(loaded: &Loaded, prompts: &[Prompt]) -> Result<Vec<Job>> {
+    let job = |(i, prompt): (usize, &Prompt)| {
+        let about = |e: Error| e.about(format!("prompt {}", i + 1));
+        let ids = setup::chat_prompt(loaded, &prompt.text).map_err(about)?;
+        let context = loaded.settings.context;
+        if ids.is_empty() || ids.len() >= context {
+            let text = format!(
+                "expected 1 to {} tokens, found {} (--ctx)",
+                context.saturating_sub(1),
+                ids.len()
+            );
+            return Err(about(Error::new(text)));
+        }
+        let task = prompt.task.clone();
+        Ok(Job { task, ids })
+    };
+    prompts.iter().enumerate().map(job).collect()
+}
+
+/// One run of one prompt.
+struct Run {
+    tokens: Vec<Token>,
+    metrics: Metrics,
+}
+
+impl Plan<'_> {
+    /// Runs, in all, for `jobs`.
+    pub fn runs(&self, jobs: &[Job]) -> usize {
+        jobs.len() * self.repeat * drafters().len()
+    }
+
+    /// Runs all of `jobs`; the tasks come in the order in which they first appear. `bar` advances with each run.
+    ///
+    /// # Errors
+    /// If the memory for a sequence does not suffice.
+    pub fn measure(&self, jobs: &[Job], bar: &ProgressBar) -> Result<Vec<Task>> {
+        let mut tasks: Vec<Task> = Vec::new();
+        for job in jobs {
+            let tallies = self.prompt(&job.ids, bar)?;
+            match tasks.iter_mut().find(|t| t.name == job.task) {
+                Some(task) => add(&mut task.tallies, &tallies),
+                None => tasks.push(Task {
+                    name: job.task.clone(),
+                    tallies,
+                }),
+            }
+        }
+        Ok(tasks)
+    }
+
+    /// All runs of one prompt.
+    fn prompt(&self, prompt: &[Token], bar: &ProgressBar) -> Result<Vec<Tally>> {
+        let drafters = drafters();
+        let mut tallies: Vec<Tally> = Vec::new();
+        let mut plain: Option<Vec<Token>> = None;
+        for repeat in 0..self.repeat {
+            for (i, (arg, name)) in drafters.iter().enumerate() {
+                let run = self.run(prompt, *arg)?;
+                bar.inc(1);
+                let identical = run.tokens == *plain.get_or_insert_with(|| run.tokens.clone());
+                if repeat == 0 {
+                    tallies.push(Tally {
+                        drafter: name.clone(),
+                        metrics: run.metrics,
+                        identical,
+                    });
+                    continue;
+                }
+                let tally = &mut tallies[i];
+                tally.identical &= identical;
+                if run.metrics.time < tally.metrics.time {
+                    tally.metrics = run.metrics;
+                }
+            }
+        }
+        Ok(tallies)
+    }
+
+    /// One run, from an empty state with a drafter that has learnt nothing.
+    fn run(&self, prompt: &[Token], arg: DraftArg) -> Result<Run> {
+        let settings = Settings {
+            context: self.loaded.settings.context.min(prompt.len() + self.tokens),
+            block: self.block,
+            ..self.loaded.settings
+        };
+        let mut sequence = Sequence::new(self.loaded.model.clone(), settings, setup::drafter(arg))?;
+        sequence.prompt(prompt, &mut Unwatched)?;
+        let mut left = self.tokens;
+        let mut ends = |token| self.loaded.tokenizer.is_eog(token).then_some(Finish::Stop);
+        loop {
+            let step = sequence.step(left, &mut ends);
+            left -= step.emitted.len();
+            if step.finish.is_some() {
+                break;
+            }
+        }
+        Ok(Run {
+            tokens: sequence.tokens().to_vec(),
+            metrics: sequence.metrics().clone(),
+        })
+    }
+}
+
+/// Adds `more` to `sums`, drafter by drafter.
+fn add(sums: &mut [Tally], more: &[Tally]) {
+    for (sum, more) in sums.iter_mut().zip(more) {
+        sum.metrics.merge(&more.metrics);
+        sum.identical &= more.identical;
+    }
+}
+
+/// All tasks together.
+pub fn total(tasks: &[Task]) -> Option<Task> {
+    let (first, rest) = tasks.split_first()?;
+    let mut tallies = first.tallies.clone();
+    rest.iter().for_each(|task| add(&mut tallies, &task.tallies));
+    let name = "total".to_owned();
+    Some(Task { name, tallies })
+}
+
+impl Task {
+    /// How many times as fast as plain decoding `tally` is; 0 if plain decoding has no speed.
+    pub fn speedup(&self, tally: &Tally) -> f64 {
+        match self.tallies[0].metrics.tokens_per_second() {
+            plain if plain > 0.0 => tally.metrics.tokens_per_second() / plain,
+            _ => 0.0,
+        }
+    }
+}

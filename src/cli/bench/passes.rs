@@ -1,0 +1,143 @@
+//! What a pass of n rows costs: the curve that says how long a block may be.
+//!
+//! Owns: which passes are timed, and how often. Refuses to know: drafters; a pass's rows are taken from ordinary text.
+//!
+//! Every pass starts from the same state, since dropping its guard rolls it back at no cost. Rounds over all lengths are
+//! repeated, so that a machine that slows down for a while slows all lengths down.
+
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+
+use super::sweep;
+use crate::Result;
+use crate::cli::setup::Loaded;
+use crate::cli::tasks;
+use crate::text::Specials;
+
+/// Rows of the passes that are timed.
+const ROWS: [usize; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
+
+/// The longest of them.
+const MOST: usize = 64;
+
+/// Tokens in the state before each pass.
+pub const CONTEXT: usize = 128;
+
+/// In a round, passes of one length are timed at least this often...
+const FEWEST: usize = 5;
+/// ...and for at least this long...
+const ENOUGH: Duration = Duration::from_millis(100);
+/// ...unless they have taken this long already.
+const TOO_LONG: Duration = Duration::from_secs(1);
+
+/// How to measure.
+pub struct Plan<'a> {
+    /// The model.
+    pub loaded: &'a Loaded,
+    /// Threads of the model; the memory is read with as many.
+    pub threads: usize,
+    /// Rounds.
+    pub repeat: usize,
+}
+
+/// One length.
+pub struct Point {
+    /// Rows of the pass.
+    pub rows: usize,
+    /// Seconds of each pass, fastest first; at least one.
+    times: Vec<f64>,
+    /// Bytes of weights that the pass reads.
+    pub bytes: usize,
+}
+
+/// The curve.
+pub struct Curve {
+    /// By rows, ascending, from one row.
+    pub points: Vec<Point>,
+    /// Bytes per second that the machine reads.
+    pub bandwidth: f64,
+}
+
+impl Point {
+    /// Seconds of the fastest pass.
+    pub fn fastest(&self) -> f64 {
+        self.times[0]
+    }
+
+    /// Seconds of the pass in the middle.
+    pub fn median(&self) -> f64 {
+        self.times[self.times.len() / 2]
+    }
+
+    /// Passes timed.
+    pub fn passes(&self) -> usize {
+        self.times.len()
+    }
+
+    /// Bytes of weights per second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 / self.fastest()
+    }
+}
+
+impl Plan<'_> {
+    /// Measurements, in all.
+    pub fn rounds(&self) -> usize {
+        self.repeat * ROWS.len()
+    }
+
+    /// Measures the curve and the memory. `bar` advances with each length of each round.
+    ///
+    /// # Errors
+    /// If the memory for the state does not suffice.
+    pub fn measure(&self, bar: &ProgressBar) -> Result<Curve> {
+        let model = &self.loaded.model;
+        let tokens = self.text()?;
+        let (context, block) = tokens.split_at(CONTEXT);
+        let mut state = model.state(CONTEXT + MOST, self.loaded.settings.kv, MOST)?;
+        let mut workspace = model.workspace();
+        model
+            .forward(&mut workspace, &mut state, context, CONTEXT - 1)
+            .guard
+            .keep(CONTEXT);
+        let mut points: Vec<Point> = Vec::new();
+        for round in 0..self.repeat {
+            for (i, &rows) in ROWS.iter().enumerate() {
+                if round == 0 {
+                    // The first pass of a length makes room in the workspace; it is not timed, but counted.
+                    let before = model.bytes_read(&workspace);
+                    drop(model.forward(&mut workspace, &mut state, &block[..rows], 0));
+                    let bytes = model.bytes_read(&workspace) - before;
+                    let times = Vec::new();
+                    points.push(Point { rows, times, bytes });
+                }
+                let mut pass = || drop(model.forward(&mut workspace, &mut state, &block[..rows], 0));
+                time(&mut pass, &mut points[i].times);
+                bar.inc(1);
+            }
+        }
+        points.iter_mut().for_each(|p| p.times.sort_by(f64::total_cmp));
+        let bandwidth = sweep::read_bandwidth(self.threads);
+        Ok(Curve { points, bandwidth })
+    }
+
+    /// Enough tokens of ordinary text.
+    fn text(&self) -> Result<Vec<u32>> {
+        let text: Vec<String> = tasks::builtin().into_iter().map(|p| p.text).collect();
+        let tokens = self.loaded.tokenizer.encode(&text.join("\n\n"), Specials::AsText)?;
+        Ok(tokens.into_iter().cycle().take(CONTEXT + MOST).collect())
+    }
+}
+
+/// Times `pass` for one round.
+fn time(pass: &mut dyn FnMut(), times: &mut Vec<f64>) {
+    let round = Instant::now();
+    let mut count = 0;
+    while (count < FEWEST || round.elapsed() < ENOUGH) && (count == 0 || round.elapsed() < TOO_LONG) {
+        let clock = Instant::now();
+        pass();
+        times.push(clock.elapsed().as_secs_f64());
+        count += 1;
+    }
+}
