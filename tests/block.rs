@@ -155,7 +155,12 @@ fn rows_equal_single_rows_around_segments(kv: KvFormat) {
     let file = Spec::mixed().build();
     let model = file.model();
     let tokens = tokens(2 * SEGMENT + 1 + 33, &model);
-    let reference = Reference::run(&model, &tokens, kv, |_| true);
+    let passes = |start: usize| LENGTHS.iter().map(move |n| (start, start + n));
+    let whole = [0, 1, SEGMENT]
+        .into_iter()
+        .flat_map(|s| (SEGMENT - 1..=SEGMENT + 1).map(move |n| (s, s + n)));
+    let ends: Vec<(usize, usize)> = CONTEXTS.into_iter().flat_map(passes).chain(whole).collect();
+    let reference = Reference::run(&model, &tokens, kv, |i| ends.iter().any(|&(a, b)| a == i || b == i));
     let model = file.model_on(2, Isa::best());
     let mut runner = Runner::new(&model, tokens.len(), kv, 0);
     compare_all(&reference, &mut runner, &CONTEXTS, kv.name());
