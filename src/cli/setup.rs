@@ -75,7 +75,8 @@ pub fn load(args: &ModelArgs) -> Result<Loaded> {
     let spinner = terminal::spinner("loading the model");
     let gguf = open(args.model.as_deref())?;
     let model = Model::load(&gguf, Cpu::new(threads(args.threads))?)?;
-    let path = gguf.path();
+    let name = gguf.name();
+    let path = Path::new(&name);
     let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
     let template = ChatTemplate::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
     spinner.finish_and_clear();

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::array::{Array, Kind};
+use super::array::{Array, Item};
 use crate::{Error, Result};
 
-/// A metadata value.
+/// A metadata value. Arrays hold values of one type, as the format demands.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs)]
 pub enum Value {
@@ -27,93 +27,53 @@ pub enum Value {
 }
 
 impl Value {
+    /// The value by reference, as an array's elements are seen too.
+    pub fn item(&self) -> Item<'_> {
+        match self {
+            Value::U8(v) => Item::U8(*v),
+            Value::I8(v) => Item::I8(*v),
+            Value::U16(v) => Item::U16(*v),
+            Value::I16(v) => Item::I16(*v),
+            Value::U32(v) => Item::U32(*v),
+            Value::I32(v) => Item::I32(*v),
+            Value::F32(v) => Item::F32(*v),
+            Value::Bool(v) => Item::Bool(*v),
+            Value::String(v) => Item::String(v),
+            Value::Array(v) => Item::Array(v),
+            Value::U64(v) => Item::U64(*v),
+            Value::I64(v) => Item::I64(*v),
+            Value::F64(v) => Item::F64(*v),
+        }
+    }
+
     /// The value as an unsigned integer, whatever integer type the file chose.
     pub fn as_u64(&self) -> Option<u64> {
-        match *self {
-            Value::U8(v) => Some(v.into()),
-            Value::U16(v) => Some(v.into()),
-            Value::U32(v) => Some(v.into()),
-            Value::U64(v) => Some(v),
-            Value::I8(v) => v.try_into().ok(),
-            Value::I16(v) => v.try_into().ok(),
-            Value::I32(v) => v.try_into().ok(),
-            Value::I64(v) => v.try_into().ok(),
-            _ => None,
-        }
+        self.item().as_u64()
     }
 
     /// The value as a number, widened to f64.
     pub fn as_f64(&self) -> Option<f64> {
-        match *self {
-            Value::F32(v) => Some(v.into()),
-            Value::F64(v) => Some(v),
-            Value::I8(v) => Some(v.into()),
-            Value::I16(v) => Some(v.into()),
-            Value::I32(v) => Some(v.into()),
-            Value::I64(v) => Some(v as f64),
-            _ => self.as_u64().map(|v| v as f64),
-        }
+        self.item().as_f64()
     }
 
     /// The value as a truth value.
     pub fn as_bool(&self) -> Option<bool> {
-        match *self {
-            Value::Bool(v) => Some(v),
-            _ => None,
-        }
+        self.item().as_bool()
     }
 
     /// The value as text.
     pub fn as_str(&self) -> Option<&str> {
-        match self {
-            Value::String(v) => Some(v),
-            _ => None,
-        }
+        self.item().as_str()
     }
 
     /// The value as a list.
     pub fn as_array(&self) -> Option<&Array> {
-        match self {
-            Value::Array(v) => Some(v),
-            _ => None,
-        }
+        self.item().as_array()
     }
 
-    /// Its type.
-    pub fn kind(&self) -> Kind {
-        match self {
-            Value::U8(_) => Kind::U8,
-            Value::I8(_) => Kind::I8,
-            Value::U16(_) => Kind::U16,
-            Value::I16(_) => Kind::I16,
-            Value::U32(_) => Kind::U32,
-            Value::I32(_) => Kind::I32,
-            Value::F32(_) => Kind::F32,
-            Value::Bool(_) => Kind::Bool,
-            Value::String(_) => Kind::String,
-            Value::Array(_) => Kind::Array,
-            Value::U64(_) => Kind::U64,
-            Value::I64(_) => Kind::I64,
-            Value::F64(_) => Kind::F64,
-        }
-    }
-
-    /// Appends a scalar's little-endian bytes; strings and arrays append nothing.
-    pub(super) fn write_scalar(&self, out: &mut Vec<u8>) {
-        match self {
-            Value::U8(v) => out.extend(v.to_le_bytes()),
-            Value::I8(v) => out.extend(v.to_le_bytes()),
-            Value::U16(v) => out.extend(v.to_le_bytes()),
-            Value::I16(v) => out.extend(v.to_le_bytes()),
-            Value::U32(v) => out.extend(v.to_le_bytes()),
-            Value::I32(v) => out.extend(v.to_le_bytes()),
-            Value::F32(v) => out.extend(v.to_le_bytes()),
-            Value::U64(v) => out.extend(v.to_le_bytes()),
-            Value::I64(v) => out.extend(v.to_le_bytes()),
-            Value::F64(v) => out.extend(v.to_le_bytes()),
-            Value::Bool(v) => out.push(u8::from(*v)),
-            Value::String(_) | Value::Array(_) => {}
-        }
+    /// The type's name, for messages.
+    pub fn kind(&self) -> &'static str {
+        self.item().kind().name()
     }
 }
 
@@ -151,7 +111,7 @@ impl Metadata {
         };
         match read(value) {
             Some(v) => Ok(Some(v)),
-            None => Err(Error::new(format!("expected {wanted}, found {}", value.kind().name())).about(key)),
+            None => Err(Error::new(format!("expected {wanted}, found {}", value.kind())).about(key)),
         }
     }
 

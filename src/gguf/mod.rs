@@ -4,139 +4,186 @@
 
 mod array;
 mod bytes;
+mod cursor;
 mod metadata;
 mod reader;
 mod split;
+mod tensor;
 mod write;
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::{Error, Result};
-
-pub use array::{Array, Kind};
+pub use array::{Array, Item, Kind};
 pub use bytes::Bytes;
 pub use metadata::{Metadata, Value};
-pub use reader::TensorInfo;
-pub use write::{TensorSpec, Writer};
+pub use tensor::TensorInfo;
+pub use write::{Stream, Version, Writer};
 
-/// An open file, all parts of it if it is split.
+use crate::{Error, Result};
+use split::{Part, Whole};
+use tensor::clip;
+
+/// A model file, or all files of a split model: metadata, and tensors whose data is used where it lies.
+#[derive(Debug, Clone)]
 pub struct Gguf {
-    path: PathBuf,
+    /// The file, or the files of a split model in order.
+    parts: Vec<Part>,
+    /// Of the first part.
     metadata: Metadata,
-    tensors: Vec<TensorInfo>,
-    index: HashMap<String, usize>,
-    parts: Vec<Bytes>,
+    /// Part by part, in each file's order.
+    tensors: Vec<Arc<TensorInfo>>,
+    /// Indices into `tensors`, sorted by name.
+    by_name: Vec<usize>,
+    /// Whether `parts` lie on disk.
+    on_disk: bool,
 }
 
 impl Gguf {
-    /// Opens a file, or all parts of a split one by the path of any.
+    /// Maps the file at `path`; a part of a split model opens all of them.
     ///
-    /// # Errors
-    /// If a file cannot be read, is no GGUF, is damaged, or parts do not belong together.
+    /// Errors name the file and what is wrong with it. Tensors of formats that are not supported are no error until
+    /// their data is asked for.
     pub fn open(path: &Path) -> Result<Gguf> {
-        Ok(Gguf::join(path, split::open(path)?.into_iter().map(|(_, part)| part)))
+        Gguf::new(split::open(path)?, true)
     }
 
-    /// Reads a file that is part of the program; `name` stands for its path in messages.
+    /// Reads a file that is embedded in the program; messages call it `name`.
     ///
-    /// # Errors
-    /// As [`Gguf::open`].
+    /// `bytes` are used in place if they begin at a multiple of 8 bytes, else copied once.
     pub fn from_static(bytes: &'static [u8], name: &str) -> Result<Gguf> {
-        Gguf::from_bytes(Bytes::from_static(bytes), name)
+        Gguf::new(split::from_bytes(Bytes::from_static(bytes), name)?, false)
     }
 
-    /// Reads a file in memory; `name` stands for its path in messages.
-    ///
-    /// # Errors
-    /// As [`Gguf::open`].
+    /// Reads a file that is in memory; messages call it `name`.
     pub fn from_vec(bytes: Vec<u8>, name: &str) -> Result<Gguf> {
-        Gguf::from_bytes(Bytes::from(bytes), name)
+        Gguf::new(split::from_bytes(Bytes::from_vec(bytes), name)?, false)
     }
 
-    fn from_bytes(bytes: Bytes, name: &str) -> Result<Gguf> {
-        let path = Path::new(name);
-        Ok(Gguf::join(path, std::iter::once(reader::read(bytes, path)?)))
-    }
-
-    fn join(path: &Path, all: impl Iterator<Item = reader::Part>) -> Gguf {
-        let (mut metadata, mut tensors, mut parts) = (Metadata::default(), Vec::new(), Vec::new());
-        for (no, part) in all.enumerate() {
-            if no == 0 {
-                metadata = part.metadata;
-            }
-            tensors.extend(part.tensors.into_iter().map(|t| TensorInfo { part: no, ..t }));
-            parts.push(part.bytes);
-        }
-        let index = tensors.iter().enumerate().map(|(i, t)| (t.name.clone(), i)).collect();
-        Gguf {
-            path: path.to_owned(),
+    /// Puts the tensors of all parts under their names; an error names the one that occurs twice.
+    fn new(whole: Whole, on_disk: bool) -> Result<Gguf> {
+        let Whole {
+            parts,
             metadata,
             tensors,
-            index,
-            parts,
+        } = whole;
+        let mut by_name: Vec<usize> = (0..tensors.len()).collect();
+        by_name.sort_unstable_by(|&a, &b| (&tensors[a].name, a).cmp(&(&tensors[b].name, b)));
+        for pair in by_name.windows(2) {
+            let (first, second) = (&tensors[pair[0]], &tensors[pair[1]]);
+            if first.name == second.name {
+                let elsewhere = match first.part == second.part {
+                    true => String::new(),
+                    false => format!(", first in {}", parts[first.part].path.display()),
+                };
+                let message = format!("expected each tensor once, found it twice{elsewhere}");
+                return Err(Error::new(message)
+                    .about(clip(&second.name))
+                    .at(&parts[second.part].path));
+            }
         }
+        Ok(Gguf {
+            parts,
+            metadata,
+            tensors,
+            by_name,
+            on_disk,
+        })
     }
 
-    /// The path it was opened by, or the name it was given.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// What messages call the model: the path of its first file, or the name it was given.
+    pub fn name(&self) -> String {
+        self.parts[0].path.display().to_string()
     }
 
-    /// The metadata; that of the first part if the file is split.
+    /// The path of the model's first file; `None` if it is in memory only.
+    pub fn path(&self) -> Option<&Path> {
+        self.on_disk.then_some(&self.parts[0].path)
+    }
+
+    /// How many files the model is split into, 1 if it is not.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The metadata; of a split model, that of its first file.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// All tensors, in the order of the file.
+    /// All tensors, in the order of the file, or of the files.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = &TensorInfo> {
-        self.tensors.iter()
+        self.tensors.iter().map(|tensor| &**tensor)
     }
 
     /// The tensor called `name`.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.index.get(name).map(|&i| &self.tensors[i])
+        let found = self.by_name.binary_search_by(|&i| (*self.tensors[i].name).cmp(name));
+        found.ok().map(|at| &*self.tensors[self.by_name[at]])
     }
 
-    /// The bytes of the tensor called `name`, in place.
+    /// The data of the tensor called `name`, in place, at an address that is a multiple of 8.
     ///
-    /// # Errors
-    /// If there is no such tensor, or its format is not supported.
+    /// Errors if there is no such tensor or its format is not supported.
     pub fn data(&self, name: &str) -> Result<Bytes> {
-        let missing = || Error::new("missing from the file").about(name).at(&self.path);
-        let tensor = self.tensor(name).ok_or_else(missing)?;
-        tensor.format().map_err(|e| e.at(&self.path))?;
-        Ok(self.parts[tensor.part].slice(tensor.offset..tensor.offset + tensor.bytes))
+        let missing = || {
+            Error::new("no such tensor in the file")
+                .about(name)
+                .at(&self.parts[0].path)
+        };
+        self.bytes_of(self.tensor(name).ok_or_else(missing)?)
     }
 
-    /// Bytes of all parts.
+    fn bytes_of(&self, tensor: &TensorInfo) -> Result<Bytes> {
+        let part = &self.parts[tensor.part];
+        let range = tensor.range().map_err(|e| e.at(&part.path))?;
+        Ok(part.bytes.slice(part.data + range.start..part.data + range.end))
+    }
+
+    /// The size of all files together, in bytes.
     pub fn file_bytes(&self) -> usize {
-        self.parts.iter().map(|p| p.len()).sum()
+        self.parts.iter().map(|part| part.bytes.len()).sum()
     }
 
-    /// Number of files it is split into; 1 if it is not.
-    pub fn part_count(&self) -> usize {
-        self.parts.len()
-    }
-
-    /// A hash that tells models apart without reading all of their weights: names, shapes and types of all tensors,
-    /// and the first and last 4 KiB of each one's data (xxh3, 128 bits).
+    /// A hash (XXH3, 128 bits) that tells models apart without reading all of them: over the metadata, and every
+    /// tensor's name, dimensions, format and the first and last 4 KiB of its data.
+    ///
+    /// It does not depend on how a model is laid out in files: merging a split model keeps it.
     pub fn fingerprint(&self) -> [u8; 16] {
         const EDGE: usize = 4096;
         let mut hash = Xxh3::new();
-        for tensor in &self.tensors {
-            hash.update(tensor.name.as_bytes());
-            hash.update(&[0]);
-            hash.update(&tensor.ggml.to_le_bytes());
-            for dim in &tensor.dims {
-                hash.update(&(*dim as u64).to_le_bytes());
+        for (key, value) in self.metadata.iter().filter(|(key, _)| !is_layout(key)) {
+            hash_item(&mut hash, Item::String(key));
+            hash.update(&value.item().kind().number().to_le_bytes());
+            hash_item(&mut hash, value.item());
+        }
+        for &i in &self.by_name {
+            let tensor = &self.tensors[i];
+            hash_item(&mut hash, Item::String(&tensor.name));
+            hash.update(&(tensor.dims.len() as u64).to_le_bytes());
+            tensor
+                .dims
+                .iter()
+                .for_each(|&dim| hash.update(&(dim as u64).to_le_bytes()));
+            let number = tensor.format.map_or_else(|number| number, |format| format.ggml());
+            hash.update(&number.to_le_bytes());
+            if let Ok(data) = self.bytes_of(tensor) {
+                hash.update(&data[..data.len().min(EDGE)]);
+                hash.update(&data[data.len().saturating_sub(EDGE)..]);
             }
-            let data = &self.parts[tensor.part][tensor.offset..tensor.offset + tensor.bytes];
-            hash.update(&data[..data.len().min(EDGE)]);
-            hash.update(&data[data.len().saturating_sub(EDGE)..]);
         }
         hash.digest128().to_le_bytes()
     }
+}
+
+/// Whether a key says how the model lies in files, rather than what it is.
+fn is_layout(key: &str) -> bool {
+    key == reader::ALIGNMENT || key.starts_with("split.")
+}
+
+fn hash_item(hash: &mut Xxh3, item: Item) {
+    let written = item.encode(hash);
+    debug_assert!(written.is_ok(), "hashing cannot fail");
 }

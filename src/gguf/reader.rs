@@ -1,381 +1,200 @@
-//! One GGUF file: header, metadata, tensor table.
+//! The layout of one file: header, metadata, tensor table, data.
 //!
-//! Owns: the byte layout (versions 2 and 3) and its checks; nothing here trusts a length. Refuses to know: other parts of
-//! a split file, and what keys and tensors mean.
+//! Owns: GGUF versions 2 and 3, and the proof that every tensor's data lies inside the file and apart from the others.
+//! Refuses to know: split files, and where the bytes come from.
+//! Layout: the GGUF specification (`ggml/docs/gguf.md`). A damaged or hostile file is an ordinary case: an error, never
+//! a panic, never an allocation larger than the file.
 
-use std::collections::HashSet;
-use std::path::Path;
+use std::sync::Arc;
 
-use super::array::{Array, Kind};
-use super::bytes::Bytes;
-use super::metadata::{Metadata, Value};
+use super::cursor::Cursor;
+use super::metadata::Metadata;
+use super::tensor::{self, MAX_DIMS, TensorInfo, clip};
 use crate::quant::Format;
 use crate::{Error, Result};
 
-/// Alignment of tensor data, unless the file says otherwise.
-const ALIGNMENT: usize = 32;
+/// The first four bytes of every file.
+pub(super) const MAGIC: &[u8; 4] = b"GGUF";
+/// The key that sets the alignment of tensor data.
+pub(super) const ALIGNMENT: &str = "general.alignment";
+/// The alignment of files that set none.
+const DEFAULT_ALIGNMENT: usize = 32;
+/// Smaller alignments would leave f32 data at odd addresses.
+const LEAST_ALIGNMENT: usize = 8;
 
-/// More tensors than any model has; a table's entry in memory is larger than in a hostile file.
-const MAX_TENSORS: usize = 10_000;
+/// Least bytes of a metadata entry (empty key, its type, one byte) and of a tensor's (empty name, one dimension).
+const LEAST_ENTRY: usize = 8 + 4 + 1;
+const LEAST_TENSOR: usize = 8 + 4 + 8 + 4 + 8;
 
-/// Arrays inside arrays inside arrays: as deep as anyone goes.
-const DEPTH: usize = 4;
-
-/// A tensor's entry in the file's table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TensorInfo {
-    /// Its name.
-    pub name: String,
-    /// Its dimensions, the fastest first: `dims[0]` is the length of a row.
-    pub dims: Vec<usize>,
-    /// The number of its type; it may be one that is not supported.
-    pub ggml: u32,
-    /// Bytes of its data; 0 if the type is not supported.
-    pub bytes: usize,
-    /// Where its data starts in its file.
-    pub(super) offset: usize,
-    /// Which part of a split file holds it.
-    pub(super) part: usize,
-}
-
-impl TensorInfo {
-    /// Its number format.
-    ///
-    /// # Errors
-    /// If the format is not supported: names it and the ones that are.
-    pub fn format(&self) -> Result<Format> {
-        Format::from_ggml(self.ggml).ok_or_else(|| {
-            let names: Vec<_> = Format::all().map(Format::name).collect();
-            let (name, supported) = (Format::ggml_name(self.ggml), names.join(", "));
-            let text = format!(
-                "format {name} (type {}) is not supported; supported: {supported}",
-                self.ggml
-            );
-            Error::new(text).about(&self.name)
-        })
-    }
-
-    /// Number of elements.
-    pub fn elements(&self) -> usize {
-        self.dims.iter().product()
-    }
-}
-
-/// What one file holds.
-pub(super) struct Part {
+/// What one file says, its data checked to be there.
+pub(super) struct Layout {
     pub metadata: Metadata,
-    pub tensors: Vec<TensorInfo>,
-    pub bytes: Bytes,
+    /// In the file's order. Pointers, since a small tensor's entry takes less room in the file than in memory.
+    pub tensors: Vec<Arc<TensorInfo>>,
+    /// Where tensor data begins: what the tensors' starts are relative to.
+    pub data: usize,
 }
 
-/// Reads from the front of a file, never past its end.
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+/// Reads the layout of the file that is the model's part number `part`. Errors do not name the file.
+pub(super) fn read(bytes: &[u8], part: usize) -> Result<Layout> {
+    let header = |e: Error| e.about("header");
+    let mut cursor = Cursor::new(bytes);
+    version(&mut cursor).map_err(header)?;
+    let tensor_count = cursor.count("tensors", LEAST_TENSOR).map_err(header)?;
+    let entry_count = cursor.count("metadata entries", LEAST_ENTRY).map_err(header)?;
+    let metadata = entries(&mut cursor, entry_count)?;
+    let alignment = alignment(&metadata)?;
+    let mut tensors = Vec::with_capacity(tensor_count);
+    for i in 0..tensor_count {
+        tensors.push(Arc::new(tensor(&mut cursor, i, part)?));
+    }
+    let end = cursor.at();
+    let data = align_up(end, alignment)
+        .ok_or_else(|| Error::new(format!("no data can begin at a multiple of {alignment}")).about(ALIGNMENT))?;
+    for tensor in &tensors {
+        inside(tensor, bytes.len(), data, alignment).map_err(|e| e.about(clip(&tensor.name)))?;
+    }
+    let end = disjoint(&tensors)?.map_or(end, |end| data + end);
+    nothing_joined(bytes, end, alignment)?;
+    Ok(Layout {
+        metadata,
+        tensors,
+        data,
+    })
 }
 
-impl<'a> Cursor<'a> {
-    fn left(&self) -> usize {
-        self.bytes.len() - self.at
-    }
-
-    fn take(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
-        if len > self.left() {
-            let text = format!(
-                "file ends inside {what}: {len} bytes wanted at {}, {} left",
-                self.at,
-                self.left()
-            );
-            return Err(Error::new(text));
-        }
-        let bytes = &self.bytes[self.at..self.at + len];
-        self.at += len;
-        Ok(bytes)
-    }
-
-    fn u32(&mut self, what: &str) -> Result<u32> {
-        let b = self.take(4, what)?;
-        Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    }
-
-    fn u64(&mut self, what: &str) -> Result<u64> {
-        let mut b = [0; 8];
-        b.copy_from_slice(self.take(8, what)?);
-        Ok(u64::from_le_bytes(b))
-    }
-
-    /// A count of things that take at least `each` bytes of what is left.
-    fn count(&mut self, each: usize, what: &str) -> Result<usize> {
-        let count = self.u64(what)?;
-        match usize::try_from(count)
-            .ok()
-            .filter(|&n| n.checked_mul(each).is_some_and(|b| b <= self.left()))
-        {
-            Some(n) => Ok(n),
-            None => Err(Error::new(format!(
-                "{count} {what} cannot be in the {} bytes that are left",
-                self.left()
-            ))),
-        }
-    }
-
-    fn string(&mut self, what: &str) -> Result<&'a str> {
-        let len = self.count(1, what)?;
-        let bytes = self.take(len, what)?;
-        std::str::from_utf8(bytes).map_err(|_| Error::new(format!("{what} is not UTF-8")))
-    }
-
-    fn kind(&mut self) -> Result<Kind> {
-        let code = self.u32("a value's type")?;
-        Kind::from_code(code).ok_or_else(|| Error::new(format!("value of unknown type {code}")))
-    }
-
-    fn value(&mut self) -> Result<Value> {
-        let kind = self.kind()?;
-        match kind {
-            Kind::String => Ok(Value::String(self.string("a string's bytes")?.to_owned())),
-            Kind::Array => Ok(Value::Array(self.array()?)),
-            _ => {
-                let bytes = self.take(kind.size(), "a value")?;
-                kind.scalar(bytes).ok_or_else(|| Error::new("value is not a scalar"))
-            }
-        }
-    }
-
-    fn array(&mut self) -> Result<Array> {
-        let kind = self.kind()?;
-        match kind {
-            Kind::String => {
-                let len = self.count(8, "strings")?;
-                let mut array = Array::with_room(len, self.text_len(len)?);
-                for _ in 0..len {
-                    array.push_string(self.string("a string's bytes")?);
-                }
-                Ok(array)
-            }
-            Kind::Array => {
-                let len = self.count(12, "arrays")?;
-                let from = self.at;
-                for _ in 0..len {
-                    self.skip_array(1)?;
-                }
-                Ok(Array::raw(kind, len, self.bytes[from..self.at].to_vec()))
-            }
-            _ => {
-                let len = self.count(kind.size(), "array elements")?;
-                Ok(Array::raw(
-                    kind,
-                    len,
-                    self.take(len * kind.size(), "an array")?.to_vec(),
-                ))
-            }
-        }
-    }
-
-    /// Bytes of the next `count` strings' text, without moving on.
-    fn text_len(&mut self, count: usize) -> Result<usize> {
-        let from = self.at;
-        let mut text = 0;
-        for _ in 0..count {
-            text += self.string("a string's bytes")?.len();
-        }
-        self.at = from;
-        Ok(text)
-    }
-
-    /// Checks a nested array without keeping it.
-    fn skip_array(&mut self, depth: usize) -> Result<()> {
-        if depth == DEPTH {
-            return Err(Error::new(format!("arrays nested more than {DEPTH} deep")));
-        }
-        let kind = self.kind()?;
-        match kind {
-            Kind::String => {
-                for _ in 0..self.count(8, "strings")? {
-                    self.string("a string's bytes")?;
-                }
-            }
-            Kind::Array => {
-                for _ in 0..self.count(12, "arrays")? {
-                    self.skip_array(depth + 1)?;
-                }
-            }
-            _ => {
-                let len = self.count(kind.size(), "array elements")?;
-                self.take(len * kind.size(), "an array")?;
-            }
-        }
-        Ok(())
-    }
-
-    fn metadata(&mut self, pairs: usize) -> Result<Metadata> {
-        let mut metadata = Metadata::default();
-        for _ in 0..pairs {
-            let key = self.string("a metadata key")?;
-            let value = self.value().map_err(|e| e.about(key))?;
-            if metadata.insert(key, value).is_some() {
-                return Err(Error::new("metadata key given twice").about(key));
-            }
-        }
-        Ok(metadata)
-    }
-
-    fn tensor(&mut self) -> Result<TensorInfo> {
-        let name = self.string("a tensor's name")?;
-        self.tensor_entry(name).map_err(|e| e.about(name))
-    }
-
-    fn tensor_entry(&mut self, name: &str) -> Result<TensorInfo> {
-        let count = self.u32("a tensor's number of dimensions")?;
-        if !(1..=4).contains(&count) {
-            return Err(Error::new(format!("expected 1 to 4 dimensions, found {count}")));
-        }
-        let mut dims = Vec::with_capacity(4);
-        for _ in 0..count {
-            let dim = self.u64("a tensor's dimensions")?;
-            let dim = usize::try_from(dim).ok().filter(|&d| d > 0);
-            dims.push(dim.ok_or_else(|| Error::new("a dimension is 0 or does not fit this machine"))?);
-        }
-        let (ggml, offset) = (self.u32("a tensor's type")?, self.u64("a tensor's offset")?);
-        let offset = usize::try_from(offset).map_err(|_| Error::new("offset does not fit this machine"))?;
-        let bytes = match Format::from_ggml(ggml) {
-            None => 0,
-            Some(format) => tensor_bytes(format, &dims)?,
+/// Reads magic and version; whatever is not a little-endian version 2 or 3 is told apart by name.
+fn version(cursor: &mut Cursor) -> Result<()> {
+    let magic = cursor.take(MAGIC.len())?;
+    if magic != MAGIC {
+        let hint = match magic {
+            b"vers" => ": this looks like a Git LFS pointer, not the file it stands for",
+            b"ggml" | b"lmgg" | b"tjgg" | b"fmgg" => ": this is a format from before GGUF; convert it",
+            _ => "",
         };
+        let found = magic.escape_ascii();
+        return Err(Error::new(format!(
+            "expected a GGUF file, found one that begins with \"{found}\"{hint}"
+        )));
+    }
+    match cursor.u32()? {
+        2 | 3 => Ok(()),
+        1 => Err(Error::new(
+            "GGUF version 1 is not supported, versions 2 and 3 are; convert it",
+        )),
+        version if (1..=3).contains(&version.swap_bytes()) => Err(Error::new(
+            "big-endian files are not supported; convert it to little endian",
+        )),
+        version => Err(Error::new(format!("expected GGUF version 2 or 3, found {version}"))),
+    }
+}
+
+fn entries(cursor: &mut Cursor, count: usize) -> Result<Metadata> {
+    let mut metadata = Metadata::default();
+    for i in 0..count {
+        let key = cursor
+            .str()
+            .map_err(|e| e.about(format!("key of metadata entry {i}")))?;
+        let value = cursor.kind().and_then(|kind| cursor.value(kind));
+        let value = value.map_err(|e| e.about(clip(key)))?;
+        if metadata.insert(key, value).is_some() {
+            return Err(Error::new("expected each metadata key once, found it twice").about(clip(key)));
+        }
+    }
+    Ok(metadata)
+}
+
+/// The alignment that `metadata` asks for: a power of two, 8 or more.
+pub(super) fn alignment(metadata: &Metadata) -> Result<usize> {
+    let alignment = metadata.usize(ALIGNMENT)?.unwrap_or(DEFAULT_ALIGNMENT);
+    if alignment.is_power_of_two() && alignment >= LEAST_ALIGNMENT {
+        return Ok(alignment);
+    }
+    let message = format!("expected a power of two, {LEAST_ALIGNMENT} or more, found {alignment}");
+    Err(Error::new(message).about(ALIGNMENT))
+}
+
+/// `n`, rounded up to a multiple of `alignment`.
+pub(super) fn align_up(n: usize, alignment: usize) -> Option<usize> {
+    n.checked_next_multiple_of(alignment)
+}
+
+fn tensor(cursor: &mut Cursor, i: usize, part: usize) -> Result<TensorInfo> {
+    let name = cursor.str().map_err(|e| e.about(format!("name of tensor {i}")))?;
+    let read = |cursor: &mut Cursor| {
+        let rank = cursor.u32()? as usize;
+        if rank == 0 || rank > MAX_DIMS {
+            return Err(Error::new(format!("expected 1 to {MAX_DIMS} dimensions, found {rank}")));
+        }
+        let mut dims = Vec::with_capacity(rank);
+        for _ in 0..rank {
+            dims.push(in_memory("dimension", cursor.u64()?)?);
+        }
+        let number = cursor.u32()?;
+        let format = Format::from_ggml(number).ok_or(number);
         Ok(TensorInfo {
             name: name.to_owned(),
+            bytes: tensor::size(&dims, format)?,
+            start: in_memory("offset", cursor.u64()?)?,
             dims,
-            ggml,
-            bytes,
-            offset,
-            part: 0,
+            format,
+            part,
         })
-    }
+    };
+    read(cursor).map_err(|e| e.about(clip(name)))
 }
 
-fn tensor_bytes(format: Format, dims: &[usize]) -> Result<usize> {
-    let block = format.block_weights();
-    if !dims[0].is_multiple_of(block) {
+fn in_memory(what: &str, n: u64) -> Result<usize> {
+    n.try_into()
+        .map_err(|_| Error::new(format!("expected a {what} that fits this machine, found {n}")))
+}
+
+/// Proves that a tensor's data lies in a file of `len` bytes whose data begins at `data`.
+fn inside(tensor: &TensorInfo, len: usize, data: usize, alignment: usize) -> Result<()> {
+    let start = tensor.start;
+    if !start.is_multiple_of(alignment) {
         return Err(Error::new(format!(
-            "rows of {} elements are not whole blocks of {block} ({format})",
-            dims[0]
+            "expected data at a multiple of {alignment}, found it at offset {start}"
         )));
     }
-    let row = format.row_bytes(dims[0]);
-    let all = dims[1..]
-        .iter()
-        .try_fold(row, |n, &d| Some(n?.checked_mul(d)))
-        .flatten();
-    all.ok_or_else(|| Error::new(format!("dimensions {dims:?} overflow")))
-}
-
-/// Reads one file.
-pub(super) fn read(bytes: Bytes, path: &Path) -> Result<Part> {
-    parse(&bytes)
-        .map(|(metadata, tensors)| Part {
-            metadata,
-            tensors,
-            bytes: bytes.clone(),
-        })
-        .map_err(|e| e.at(path))
-}
-
-fn parse(bytes: &[u8]) -> Result<(Metadata, Vec<TensorInfo>)> {
-    let mut cursor = Cursor { bytes, at: 0 };
-    if bytes.len() < 8 || &bytes[..4] != b"GGUF" {
-        return Err(Error::new("is not a GGUF file (it does not start with `GGUF`)"));
+    // An unsupported format's size is unknown, but there is at least one byte.
+    let bytes = tensor.bytes.unwrap_or(1);
+    let room = len.saturating_sub(data);
+    if start.checked_add(bytes).is_some_and(|end| end <= room) {
+        return Ok(());
     }
-    cursor.take(4, "the magic")?;
-    let version = cursor.u32("the version")?;
-    match version {
-        2 | 3 => {}
-        v if v.swap_bytes() <= 3 => {
-            return Err(Error::new(
-                "is a big-endian GGUF file; only little-endian ones run here",
-            ));
+    Err(Error::new(format!(
+        "the file is truncated or damaged: expected {bytes} bytes of data at offset {start}, found {room} bytes of data \
+         in all"
+    )))
+}
+
+/// Proves that no two tensors share a byte; returns where the last one's data ends, relative to the data's start,
+/// `None` without tensors.
+fn disjoint(tensors: &[Arc<TensorInfo>]) -> Result<Option<usize>> {
+    let range = |tensor: &TensorInfo| tensor.start..tensor.start + tensor.bytes.unwrap_or(1);
+    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    order.sort_unstable_by_key(|&i| (tensors[i].start, i));
+    for pair in order.windows(2) {
+        let (first, second) = (&tensors[pair[0]], &tensors[pair[1]]);
+        let (a, b) = (range(first), range(second));
+        if b.start < a.end {
+            let message = format!("its data at {b:?} overlaps that of {} at {a:?}", clip(&first.name));
+            return Err(Error::new(message).about(clip(&second.name)));
         }
-        v => {
+    }
+    Ok(order.last().map(|&i| range(&tensors[i]).end))
+}
+
+/// Refuses files that were joined end to end: a second header right after the first one's data.
+fn nothing_joined(bytes: &[u8], end: usize, alignment: usize) -> Result<()> {
+    for at in [Some(end), align_up(end, alignment)].into_iter().flatten() {
+        if bytes.get(at..).is_some_and(|rest| rest.starts_with(MAGIC)) {
             return Err(Error::new(format!(
-                "is GGUF version {v}; versions 2 and 3 are supported"
+                "expected one GGUF file, found a second one at offset {at}, joined to the first; the parts of a split \
+                 model stay separate files, named like model-00001-of-00002.gguf"
             )));
         }
-    }
-    // The smallest tensor entry: name length, one dimension, type, offset. The smallest pair: key length, type, a byte.
-    let tensors = cursor.u64("the number of tensors")?;
-    let pairs = cursor.count(13, "metadata pairs")?;
-    let metadata = cursor.metadata(pairs)?;
-    let fits = usize::try_from(tensors)
-        .ok()
-        .filter(|&n| n.checked_mul(32).is_some_and(|b| b <= cursor.left()));
-    let count = fits.ok_or_else(|| {
-        Error::new(format!(
-            "{tensors} tensors cannot be in the {} bytes that are left",
-            cursor.left()
-        ))
-    })?;
-    if count > MAX_TENSORS {
-        return Err(Error::new(format!(
-            "{count} tensors are absurd; at most {MAX_TENSORS} are read"
-        )));
-    }
-    let mut list = Vec::with_capacity(count);
-    for _ in 0..count {
-        list.push(cursor.tensor()?);
-    }
-    place(&mut list, alignment(&metadata)?, cursor.at, bytes)?;
-    Ok((metadata, list))
-}
-
-fn alignment(metadata: &Metadata) -> Result<usize> {
-    const KEY: &str = "general.alignment";
-    match metadata.usize(KEY)? {
-        None => Ok(ALIGNMENT),
-        Some(a) if a >= 8 && a.is_power_of_two() && a <= 1 << 20 => Ok(a),
-        Some(a) => Err(Error::new(format!("expected a power of two from 8 to 1048576, found {a}")).about(KEY)),
-    }
-}
-
-/// Turns offsets into places in the file, and checks that tensors lie inside it and apart from each other.
-fn place(tensors: &mut [TensorInfo], alignment: usize, header: usize, bytes: &[u8]) -> Result<()> {
-    let data = header.next_multiple_of(alignment);
-    let mut names = HashSet::new();
-    for tensor in tensors.iter_mut() {
-        let about = |text: String| Err(Error::new(text).about(&tensor.name));
-        if !names.insert(tensor.name.as_str()) {
-            return about("tensor given twice".to_owned());
-        }
-        if !tensor.offset.is_multiple_of(alignment) {
-            return about(format!("offset {} is not a multiple of {alignment}", tensor.offset));
-        }
-        let end = tensor
-            .offset
-            .checked_add(data)
-            .and_then(|start| start.checked_add(tensor.bytes));
-        let len = bytes.len();
-        match end {
-            Some(end) if end <= len => tensor.offset += data,
-            _ => {
-                let (at, size) = (tensor.offset, tensor.bytes);
-                return about(format!(
-                    "{size} bytes at data offset {at} end past the file's {len} bytes (cut short?)"
-                ));
-            }
-        }
-    }
-    let mut order: Vec<&TensorInfo> = tensors.iter().filter(|t| t.bytes > 0).collect();
-    order.sort_by_key(|t| t.offset);
-    for pair in order.windows(2) {
-        if pair[0].offset + pair[0].bytes > pair[1].offset {
-            return Err(Error::new(format!("overlaps tensor {}", pair[1].name)).about(&pair[0].name));
-        }
-    }
-    let end = order
-        .last()
-        .map_or(data, |t| t.offset + t.bytes)
-        .next_multiple_of(alignment);
-    if order.len() == tensors.len() && bytes.get(end..).is_some_and(|rest| rest.starts_with(b"GGUF")) {
-        let text = "another GGUF file follows after the last tensor: parts of a split file are not to be joined";
-        return Err(Error::new(text));
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ impl Keys<'_> {
             return self.count(name);
         };
         let value = list
-            .scalar(layer)
+            .get(layer)
             .and_then(|v| v.as_u64())
             .filter(|&v| v > 0 && v <= 1 << 24);
         value
@@ -164,7 +164,7 @@ impl Config {
 fn recurrent_layers(keys: &Keys, trunk: usize) -> Result<Vec<bool>> {
     let key = keys.key("attention.recurrent_layers");
     if let Some(list) = keys.metadata.array(&key)? {
-        let list: Option<Vec<bool>> = (0..trunk).map(|i| list.scalar(i)?.as_bool()).collect();
+        let list: Option<Vec<bool>> = (0..trunk).map(|i| list.get(i)?.as_bool()).collect();
         return list.ok_or_else(|| Error::new(format!("expected {trunk} bools, one for each layer")).about(key));
     }
     let interval = keys.usize("full_attention_interval")?.unwrap_or(4).max(1);
@@ -176,9 +176,7 @@ fn rope_sections(keys: &Keys) -> Result<Vec<usize>> {
     let Some(list) = keys.metadata.array(&key)? else {
         return Ok(Vec::new());
     };
-    let sections: Option<Vec<usize>> = (0..list.len())
-        .map(|i| list.scalar(i)?.as_u64().map(|v| v as usize))
-        .collect();
+    let sections: Option<Vec<usize>> = list.iter().map(|v| v.as_u64().map(|v| v as usize)).collect();
     sections.ok_or_else(|| Error::new("expected an array of unsigned integers").about(key))
 }
 

@@ -6,6 +6,8 @@ mod config;
 mod forward;
 mod weights;
 
+use std::path::Path;
+
 use crate::backend::{Backend, KvFormat};
 use crate::gguf::Gguf;
 use crate::state::{State, Tentative};
@@ -44,12 +46,12 @@ impl<B: Backend> Model<B> {
             let weights = Weights::load(gguf, &config, &backend)?;
             Ok((config, weights))
         };
-        let (config, weights) = load().map_err(|e: Error| e.at(gguf.path()))?;
+        let (config, weights) = load().map_err(|e: Error| e.at(Path::new(&gguf.name())))?;
         let mut warnings = Vec::new();
         let first = format!("blk.{}.nextn.eh_proj.weight", config.layers.len());
         if config.nextn > 0 && gguf.tensor(&first).is_none() {
             let text = "the file announces next-token-prediction layers but does not hold them; going on without";
-            warnings.push(format!("{}: {text}", gguf.path().display()));
+            warnings.push(format!("{}: {text}", gguf.name()));
         }
         Ok(Model {
             backend,

@@ -143,7 +143,11 @@ impl<B: Backend> Loader<'_, B> {
             let text = format!("expected dimensions {:?}, found {:?}", trim(want), info.dims);
             return Err(Error::new(text).about(&name));
         }
-        Ok((info.format()?, self.gguf.data(&name)?))
+        let data = self.gguf.data(&name)?;
+        let format = info
+            .format
+            .map_err(|_| Error::new("its format is not supported").about(&name))?;
+        Ok((format, data))
     }
 
     fn matrix(&self, name: &str, rows: usize, cols: usize) -> Result<B::Matrix> {

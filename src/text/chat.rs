@@ -164,7 +164,7 @@ fn mark(content: &mut serde_json::Value, change: &dyn Fn(&str) -> Option<String>
 fn token(metadata: &Metadata, key: &str) -> Result<Option<String>> {
     let id = metadata.usize(key)?;
     let tokens = metadata.array("tokenizer.ggml.tokens")?;
-    let text = tokens.zip(id).and_then(|(tokens, id)| tokens.str(id));
+    let text = tokens.zip(id).and_then(|(tokens, id)| tokens.get(id)?.as_str());
     Ok(text.map(str::to_owned))
 }
 

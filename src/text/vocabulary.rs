@@ -107,15 +107,13 @@ fn wrong_elements(key: &str, wanted: &str, found: &Array) -> Error {
 
 fn strings<'a>(metadata: &'a Metadata, key: &str) -> Result<Vec<&'a str>> {
     let array = Metadata::required(key, metadata.array(key))?;
-    Ok(array
-        .strs()
-        .ok_or_else(|| wrong_elements(key, "strings", array))?
-        .collect())
+    let strings: Option<Vec<&str>> = array.iter().map(|item| item.as_str()).collect();
+    strings.ok_or_else(|| wrong_elements(key, "strings", array))
 }
 
 fn unsigned(metadata: &Metadata, key: &str) -> Result<Vec<u64>> {
     let array = Metadata::required(key, metadata.array(key))?;
-    let values: Option<Vec<u64>> = (0..array.len()).map(|i| array.scalar(i)?.as_u64()).collect();
+    let values: Option<Vec<u64>> = array.iter().map(|item| item.as_u64()).collect();
     values.ok_or_else(|| wrong_elements(key, "unsigned integers", array))
 }
 

@@ -10,7 +10,7 @@ pub mod runs;
 use std::sync::Arc;
 
 use verbatim::backend::cpu::Cpu;
-use verbatim::gguf::{Array, Gguf, Metadata, TensorSpec, Value, Writer};
+use verbatim::gguf::{Array, Gguf, Kind, Metadata, Value, Writer};
 use verbatim::model::Model;
 use verbatim::quant::{Format, Isa};
 
@@ -170,8 +170,8 @@ impl Spec {
             put("expert_shared_feed_forward_length", self.shared_ff);
         }
         if self.explicit_layers {
-            let flags: Vec<Value> = (0..self.layers).map(|i| Value::Bool(self.recurrent(i))).collect();
-            let array = Array::scalars(&flags).unwrap();
+            let flags = (0..self.layers).map(|i| Value::Bool(self.recurrent(i)));
+            let array = Array::new(Kind::Bool, flags).unwrap();
             m.insert(format!("{}.attention.recurrent_layers", self.arch), Value::Array(array));
         } else {
             put("full_attention_interval", self.interval);
@@ -305,6 +305,14 @@ impl Spec {
     }
 }
 
+/// A tensor to be written.
+#[derive(Clone)]
+pub struct TensorSpec {
+    pub name: String,
+    pub dims: Vec<usize>,
+    pub format: Format,
+}
+
 /// A synthetic file, still open to changes.
 #[derive(Clone)]
 pub struct Synthetic {
@@ -344,13 +352,12 @@ impl Synthetic {
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        let tensors: Vec<TensorSpec> = self.tensors.iter().map(|(spec, _)| spec.clone()).collect();
-        let writer = Writer {
-            metadata: &self.metadata,
-            tensors: &tensors,
-            version: 3,
-        };
-        writer.to_vec(|i| self.tensors[i].1.clone())
+        let mut writer = Writer::new(self.metadata.clone()).unwrap();
+        for (spec, _) in &self.tensors {
+            writer.tensor(&spec.name, &spec.dims, spec.format).unwrap();
+        }
+        let data: Vec<&[u8]> = self.tensors.iter().map(|(_, data)| data.as_slice()).collect();
+        writer.into_vec(&data).unwrap()
     }
 
     pub fn gguf(&self) -> Gguf {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use serde_json::Value as Json;
-use verbatim::gguf::{Array, Metadata, Value};
+use verbatim::gguf::{Array, Kind, Metadata, Value};
 use verbatim::text::{Specials, Tokenizer};
 
 use super::{cases, metadata, pocket};
@@ -203,12 +203,10 @@ fn end_of_generation_is_named_by_key_or_by_control_token() {
     assert!(tokenizer.is_eog(5) && !tokenizer.is_eog(4));
 }
 
-/// An array of these values, all strings or all scalars of one type.
+/// An array of these values, all of one type.
 fn array(values: Vec<Value>) -> Array {
-    match values.first() {
-        Some(Value::String(_)) | None => Array::strings(values.iter().map(|v| v.as_str().unwrap())),
-        Some(_) => Array::scalars(&values).unwrap(),
-    }
+    let kind = values.first().map_or(Kind::String, |value| value.item().kind());
+    Array::new(kind, values).unwrap()
 }
 
 fn text(text: &str) -> Value {
@@ -229,10 +227,7 @@ fn refused_after(key: &str, change: impl Fn(&mut Vec<Value>), message: &str) {
     let Some(Value::Array(found)) = tiny().remove(&key) else {
         panic!("{key}")
     };
-    let mut values: Vec<Value> = match found.strs() {
-        Some(strings) => strings.map(text).collect(),
-        None => found.iter().unwrap().collect(),
-    };
+    let mut values: Vec<Value> = found.iter().map(|item| item.to_value()).collect();
     change(&mut values);
     refused_with(&key, Value::Array(array(values)), message);
 }
