@@ -6,6 +6,10 @@
 //! The index holds one open-addressing table per n. A slot is the end of the most recent occurrence of an
 //! n-gram, compared with the history itself, so a match is never a hash collision. If n tokens were seen
 //! before, so were its last n-1: the longest match is a binary search over n.
+//!
+//! Edits copy a text but for a token here and there. Where the model wrote another token than the copy had, the
+//! longest match is lost for as long as the new token is part of it; so the copy is resumed behind that token,
+//! unless a match is trusted more.
 
 use crate::{Block, Drafter, Outcome, Target, Token};
 
@@ -41,8 +45,10 @@ pub struct Ngram {
     history: Vec<Token>,
     indexed: usize,
     tables: Vec<Table>,
+    /// By match length; 0 is the first token of a resumed copy.
     trust: Vec<Trust>,
-    drafted_on: usize,
+    source: Option<Match>,
+    resume: Option<usize>,
 }
 
 impl Ngram {
@@ -64,7 +70,8 @@ impl Ngram {
             indexed: 0,
             tables: vec![Table::default(); longest - shortest + 1],
             trust: vec![Trust::default(); longest + 1],
-            drafted_on: 0,
+            source: None,
+            resume: None,
         }
     }
 
@@ -111,12 +118,41 @@ impl Ngram {
 
     fn forget_history(&mut self) {
         self.history.clear();
+        self.source = None;
+        self.resume = None;
         self.indexed = 0;
         self.tables.fill(Table::default());
     }
 
-    fn trust_index(&self, length: usize) -> usize {
-        length.min(self.longest)
+    /// What is copied next: the longest match, or the last copy behind the token in which the model left it,
+    /// whichever is trusted more. A resumed copy is a match of length 0.
+    fn choose(&mut self, history: &[Token]) -> Option<Match> {
+        let found = self.longest_match(history);
+        let new = |next: &usize| *next < self.history.len() && found.is_none_or(|m| m.next != *next);
+        let resume = self.resume.take().filter(new);
+        let resumed = resume.map(|next| Match { length: 0, next });
+        let trust = |m: &Match| self.estimate(m, 0);
+        match (found, resumed) {
+            (Some(found), Some(resumed)) if trust(&resumed) > trust(&found) => Some(resumed),
+            (found, resumed) => found.or(resumed),
+        }
+    }
+
+    /// Whose trials the `i`-th token of a copy from `source` belongs to: a token behind i accepted ones has a match
+    /// i longer.
+    fn trust_index(&self, source: &Match, i: usize) -> usize {
+        match (source.length, i) {
+            (0, 0) => 0,
+            (0, i) => (i + 1).min(self.longest),
+            (length, i) => (length + i).min(self.longest),
+        }
+    }
+
+    fn estimate(&self, source: &Match, i: usize) -> f64 {
+        let index = self.trust_index(source, i);
+        // Unlearnt, a resumed copy is as good as a match of two tokens.
+        let length = if index == 0 { 2 } else { index };
+        self.trust[index].estimate(length)
     }
 }
 
@@ -132,18 +168,17 @@ impl Drafter for Ngram {
     }
 
     fn propose(&mut self, target: &dyn Target, block: &mut Block) {
-        let Some(found) = self.longest_match(target.history()) else {
+        self.source = self.choose(target.history());
+        let Some(source) = self.source else {
             return;
         };
-        self.drafted_on = found.length;
         let mut chance = 1.0;
         for i in 0..block.capacity() {
-            let length = self.trust_index(found.length + i);
-            chance *= self.trust[length].estimate(length);
+            chance *= self.estimate(&source, i);
             if chance < WORTH {
                 break;
             }
-            let from = found.next + i;
+            let from = source.next + i;
             // A match that overlaps the end is a period: it goes on with its own continuation.
             let token = match self.history.get(from) {
                 Some(&token) => token,
@@ -153,24 +188,27 @@ impl Drafter for Ngram {
         }
         if block.is_empty() {
             // Silence teaches nothing; forgetting a little each time makes sure that it is tried again.
-            let length = self.trust_index(found.length);
-            self.trust[length].fade();
+            let index = self.trust_index(&source, 0);
+            self.trust[index].fade();
         }
     }
 
     fn observe(&mut self, outcome: &Outcome) {
+        let Some(source) = self.source.take() else {
+            return;
+        };
         // What lies behind the first rejection was not tried.
         let tried = outcome.drafted.len().min(outcome.accepted + 1);
         for i in 0..tried {
-            let length = self.trust_index(self.drafted_on + i);
-            self.trust[length].learn(i < outcome.accepted);
+            let index = self.trust_index(&source, i);
+            self.trust[index].learn(i < outcome.accepted);
         }
+        self.resume = Some(source.next + outcome.accepted + 1);
     }
 
     fn reset(&mut self) {
         self.forget_history();
         self.trust.fill(Trust::default());
-        self.drafted_on = 0;
     }
 }
 
@@ -321,6 +359,42 @@ mod tests {
         let history: Vec<Token> = [1, 2, 3].repeat(9);
         let expected: Vec<Token> = [1, 2, 3].repeat(6)[..16].to_vec();
         assert_eq!(proposal(&mut Ngram::new(), &history, 16), expected);
+    }
+
+    #[test]
+    fn a_copy_is_resumed_behind_the_token_that_was_changed() {
+        // The model copies 1 to 9 but writes 50 for 4: no match of two tokens ends in 50.
+        let mut drafter = Ngram::new();
+        let mut history = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2];
+        let drafted = proposal(&mut drafter, &history, 8);
+        assert_eq!(drafted[..2], [3, 4]);
+        drafter.observe(&Outcome {
+            drafted: &drafted,
+            accepted: 1,
+            emitted: &[3, 50],
+        });
+        history.extend([3, 50]);
+        assert_eq!(proposal(&mut drafter, &history, 8), [5, 6]);
+    }
+
+    #[test]
+    fn a_copy_is_not_resumed_beyond_the_history_or_in_another_one() {
+        let mut drafter = Ngram::new();
+        let drafted = proposal(&mut drafter, &[7, 7, 7], 8);
+        // The output ends inside the block, and the next history is not longer by what was emitted.
+        drafter.observe(&Outcome {
+            drafted: &drafted,
+            accepted: drafted.len(),
+            emitted: &drafted,
+        });
+        assert_eq!(proposal(&mut drafter, &[7, 7, 7, 5], 8), []);
+        let drafted = proposal(&mut drafter, &[1, 2, 3, 1, 2], 8);
+        drafter.observe(&Outcome {
+            drafted: &drafted,
+            accepted: 0,
+            emitted: &[9],
+        });
+        assert_eq!(proposal(&mut drafter, &[4, 5, 6, 8, 9], 8), []);
     }
 
     #[test]
