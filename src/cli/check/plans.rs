@@ -68,9 +68,9 @@ pub fn all(plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
         list.add(&name, &Who::Real(arg), &[1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31]);
     }
     list.script("oracle", Plan::Oracle, &[1, 2, 3, 7, 8, 16, 31]);
-    list.script("wrong", Plan::Wrong, &[1, 2, 7, 16]);
+    list.script("wrong", Plan::Wrong, &[1, 3, 7]);
     list.script("empty", Plan::Empty, &[8]);
-    for seed in 1..=3 {
+    for seed in 1..=2 {
         list.script("random", Plan::Random(seed), &[5, 16]);
     }
     list.script("every length", Plan::Steps(every_length()), &[9]);
@@ -98,7 +98,7 @@ fn context_ends(list: &mut List, prompt: usize, length: usize, context: usize) {
             }
         }
     }
-    for end in ends(4) {
+    for end in [0, 1, 3] {
         list.limits.context = (prompt + length + end).min(context);
         list.script("context end", Plan::Overrun, &[4]);
     }
