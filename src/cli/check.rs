@@ -1,12 +1,204 @@
-//! `verbatim check`.
+//! `verbatim check`: drafting changes nothing, shown on the user's own model and prompts.
 //!
-//! Owns: nothing yet. Refuses to know: nothing yet.
+//! Owns: the order of runs and the exit code. Refuses to know: how a run is compared (`compare`) or kept (`record`).
 
+mod compare;
+mod plain;
+mod plans;
+mod prompts;
+mod record;
+mod report;
+
+use std::path::Path;
 use std::process::ExitCode;
 
-use super::args::CheckArgs;
-use crate::Result;
+use indicatif::ProgressBar;
 
-pub fn run(_args: &CheckArgs) -> Result<ExitCode> {
-    Ok(ExitCode::SUCCESS)
+use super::args::CheckArgs;
+use super::setup::{self, Loaded};
+use super::terminal;
+use crate::backend::Backend;
+use crate::engine::{DEFAULT_BLOCK, Sequence, Settings, Unwatched};
+use crate::{Result, whole};
+use compare::{Course, Tally, compare};
+use plain::{Limits, Plain};
+use plans::{Config, REACH};
+use prompts::Prompt;
+use record::{Compared, Kept, Record};
+use report::{Place, Report};
+
+/// Runs the command.
+///
+/// # Errors
+/// If the model, the prompts or a record cannot be read, do not fit together, or a record cannot be written.
+pub fn run(args: &CheckArgs) -> Result<ExitCode> {
+    if let Some(path) = &args.against {
+        return against(args, path);
+    }
+    if let Some(path) = &args.record {
+        whole::probe(path)?;
+    }
+    let loaded = setup::load(&args.model)?;
+    let prompts = prompts::load(args.prompts.as_deref(), &loaded)?;
+    let mut check = Check {
+        loaded: &loaded,
+        report: Report::default(),
+        record: Record::new(&loaded, args.tokens),
+        bar: terminal::bar("checking", 0),
+    };
+    for (i, prompt) in prompts.iter().enumerate() {
+        check
+            .prompt(i + 1, prompt, prompts.len())
+            .map_err(|e| match &args.prompts {
+                Some(path) => e.at(path),
+                None => e,
+            })?;
+    }
+    check.bar.finish_and_clear();
+    if let Some(path) = &args.record {
+        check.record.write(path)?;
+    }
+    let report = &check.report;
+    let text = match args.json {
+        true => format!("{}\n", report.json(&loaded, prompts.len(), args.tokens)),
+        false => heading(&loaded, prompts.len(), args.tokens) + &report.text(&loaded.tokenizer),
+    };
+    terminal::print(&text)?;
+    Ok(verdict(report.same()))
+}
+
+fn heading(loaded: &Loaded, prompts: usize, tokens: usize) -> String {
+    let (device, kv) = (loaded.model.backend().describe(), loaded.settings.kv.name());
+    format!("{device}, K and V as {kv}: {prompts} prompts, up to {tokens} tokens each, against plain decoding\n\n")
+}
+
+fn verdict(same: bool) -> ExitCode {
+    if same { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A check under way.
+struct Check<'a> {
+    loaded: &'a Loaded,
+    report: Report,
+    record: Record,
+    bar: ProgressBar,
+}
+
+impl Check<'_> {
+    /// All runs of the `number`-th of `count` prompts.
+    fn prompt(&mut self, number: usize, prompt: &Prompt, count: usize) -> Result<()> {
+        let context = self.loaded.settings.context;
+        let limits = self.limits(prompt);
+        let plain = Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH)?;
+        self.record.prompts.push(Kept::new(&prompt.task, &plain, limits));
+        let configs = plans::all(&plain, limits, context);
+        self.bar.set_length((count * configs.len()) as u64);
+        for config in &configs {
+            let tally = self.drafted(&plain, config)?;
+            self.report.add(place(number, prompt, config), tally);
+            self.bar.inc(1);
+        }
+        for (_, arg) in plans::real() {
+            let config = Config {
+                group: "prefix reuse".to_owned(),
+                who: plans::Who::Real(arg),
+                block: DEFAULT_BLOCK,
+                limits,
+            };
+            let tally = self.reused(&plain, &config)?;
+            self.report.add(place(number, prompt, &config), tally);
+        }
+        Ok(())
+    }
+
+    /// Limits of an ordinary run: room for what is asked for and for every run that goes beyond it.
+    fn limits(&self, prompt: &Prompt) -> Limits {
+        let tokens = self.record.tokens;
+        Limits {
+            context: (prompt.ids.len() + tokens + REACH).min(self.loaded.settings.context),
+            tokens,
+            stop_at: None,
+        }
+    }
+
+    /// One run from the prompt's state, which no draft has touched.
+    fn drafted(&self, plain: &Plain, config: &Config) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let mut sequence = self.sequence(plain, config, 0)?;
+        sequence.restore(&plain.prompt, &plain.start)?;
+        let course = Course {
+            limits: config.limits,
+            from: 0,
+        };
+        compare(self.loaded, plain, course, &mut sequence, &mut tally);
+        Ok(tally)
+    }
+
+    /// A sequence prompted anew: with the same prompt, and with half of the output added to it. What was evaluated
+    /// before is used again, so the state comes about in another way than in a run from nothing.
+    fn reused(&self, plain: &Plain, config: &Config) -> Result<Tally> {
+        let mut tally = Tally::default();
+        let mut sequence = self.sequence(plain, config, setup::CHECKPOINTS)?;
+        let half = plain.expected(config.limits).0 / 2;
+        let longer = [&plain.prompt[..], &plain.tokens[..half]].concat();
+        for (prompt, from) in [
+            (&plain.prompt, 0),
+            (&plain.prompt, 0),
+            (&longer, half),
+            (&plain.prompt, 0),
+        ] {
+            sequence.prompt(prompt, &mut Unwatched)?;
+            let limits = config.limits;
+            compare(self.loaded, plain, Course { limits, from }, &mut sequence, &mut tally);
+        }
+        Ok(tally)
+    }
+
+    fn sequence(
+        &self,
+        plain: &Plain,
+        config: &Config,
+        checkpoints: usize,
+    ) -> Result<Sequence<crate::backend::cpu::Cpu>> {
+        let model = &self.loaded.model;
+        let settings = Settings {
+            context: config.limits.context,
+            block: config.block,
+            checkpoints,
+            ..self.loaded.settings
+        };
+        Sequence::new(model.clone(), settings, config.who.drafter(plain, model.vocab()))
+    }
+}
+
+fn place(number: usize, prompt: &Prompt, config: &Config) -> Place {
+    Place {
+        prompt: number,
+        task: prompt.task.clone(),
+        group: config.group.clone(),
+        block: config.block,
+        context: config.limits.context,
+    }
+}
+
+/// Compares the plain run with a kept one.
+fn against(args: &CheckArgs, path: &Path) -> Result<ExitCode> {
+    let record = Record::read(path)?;
+    let loaded = setup::load(&args.model)?;
+    record.fits(&loaded).map_err(|e| e.at(path))?;
+    let bar = terminal::bar("checking", record.prompts.len());
+    let mut compared = Compared::default();
+    for kept in &record.prompts {
+        let limits = record.limits(kept);
+        let plain = Plain::run(&loaded, &kept.prompt_ids, limits.context, limits.tokens).map_err(|e| e.at(path))?;
+        compared.prompt(kept, &Kept::new(&kept.task, &plain, limits));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let text = match args.json {
+        true => format!("{}\n", report::against_json(&record, &compared, &loaded)),
+        false => report::against(&record, &compared, &loaded),
+    };
+    terminal::print(&text)?;
+    Ok(verdict(compared.same()))
 }

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
+use super::ranking;
 use super::setup::{self, Loaded};
 use super::terminal::{self, Interrupt, Printed};
 use crate::backend::{Backend, cpu::Cpu};
@@ -139,16 +140,12 @@ fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> 
     Ok(sequence)
 }
 
-/// The `n` largest of `logits` with their tokens, largest first, the lower token first among equals.
+/// The `n` largest of `logits` with their tokens, for JSON.
 fn top(logits: &[f32], n: usize) -> Value {
-    let mut order: Vec<usize> = (0..logits.len()).collect();
-    let by = |a: &usize, b: &usize| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b));
-    if n < order.len() {
-        order.select_nth_unstable_by(n, by);
-        order.truncate(n);
-    }
-    order.sort_by(by);
-    order.iter().map(|&i| json!([i, logits[i]])).collect()
+    ranking::top(logits, n)
+        .into_iter()
+        .map(|(token, logit)| json!([token, logit]))
+        .collect()
 }
 
 /// Shows progress through a long prompt, and keeps its top logits if they are wanted.

@@ -11,6 +11,7 @@ mod generate;
 mod inspect;
 mod plot;
 mod pocket;
+mod ranking;
 mod setup;
 mod tasks;
 mod terminal;

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::{Error, Result};
 
@@ -132,24 +133,39 @@ struct Line {
 /// # Errors
 /// If the file cannot be read, a line is not such an object (the error names it), or no line is left.
 pub fn from_file(path: &Path) -> Result<Vec<Prompt>> {
+    let lines: Vec<Line> = lines(path, "a \"prompt\" string and perhaps a \"task\" string")?;
+    let prompt = |line: Line| Prompt {
+        task: task(line.task),
+        text: line.prompt,
+    };
+    Ok(lines.into_iter().map(prompt).collect())
+}
+
+/// What a prompt of a file is counted under.
+pub fn task(named: Option<String>) -> String {
+    named.unwrap_or_else(|| UNNAMED.to_owned())
+}
+
+/// The JSON objects of a prompt file, one a line; `holding` says what each must hold. Blank lines are skipped.
+///
+/// # Errors
+/// As [`from_file`].
+pub fn lines<T: DeserializeOwned>(path: &Path, holding: &str) -> Result<Vec<T>> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
     let text = String::from_utf8(bytes).map_err(|_| Error::new("is not UTF-8").at(path))?;
-    let mut prompts = Vec::new();
-    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let line: Line = serde_json::from_str(line).map_err(|e| {
-            let text = format!("expected a JSON object with a \"prompt\" string and perhaps a \"task\" string: {e}");
-            Error::new(text).about(format!("line {}", number + 1)).at(path)
-        })?;
-        let task = line.task.unwrap_or_else(|| UNNAMED.to_owned());
-        prompts.push(Prompt {
-            task,
-            text: line.prompt,
-        });
-    }
-    if prompts.is_empty() {
+    let filled = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let parsed: Vec<T> = filled
+        .map(|(number, line)| {
+            serde_json::from_str(line).map_err(|e| {
+                let text = format!("expected a JSON object with {holding}: {e}");
+                Error::new(text).about(format!("line {}", number + 1)).at(path)
+            })
+        })
+        .collect::<Result<_>>()?;
+    if parsed.is_empty() {
         return Err(Error::new("holds no prompts").at(path));
     }
-    Ok(prompts)
+    Ok(parsed)
 }
 
 #[cfg(test)]

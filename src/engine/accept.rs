@@ -3,10 +3,10 @@
 //! Owns: two pure functions. Refuses to know: everything else.
 
 use draft::Token;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why an output ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Finish {
     /// The model ended it with an end-of-text token.

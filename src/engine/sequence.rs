@@ -362,6 +362,15 @@ impl<B: Backend> Sequence<B> {
         (&self.tokens, &self.checkpoints)
     }
 
+    /// Makes `tokens` the sequence's tokens without evaluating them: `snapshot` is the state of a sequence of the same
+    /// model that holds all of them but the last.
+    ///
+    /// # Errors
+    /// If the two do not agree, or the snapshot does not fit this sequence. Nothing is changed then.
+    pub fn restore(&mut self, tokens: &[Token], snapshot: &Snapshot) -> Result<()> {
+        self.adopt(tokens.to_vec(), snapshot, Vec::new())
+    }
+
     /// Takes a saved sequence over. Nothing is changed on an error.
     pub(super) fn adopt(
         &mut self,
@@ -372,6 +381,10 @@ impl<B: Backend> Sequence<B> {
         let vocab = self.model.vocab();
         if tokens.len() != snapshot.positions() + 1 || tokens.iter().any(|&t| t as usize >= vocab) {
             return Err(Error::new("saved tokens and state do not agree"));
+        }
+        let positions = checkpoints.iter().map(Checkpoint::positions);
+        if !positions.clone().is_sorted() || positions.max().is_some_and(|last| last > snapshot.positions()) {
+            return Err(Error::new("saved checkpoints and state do not agree"));
         }
         snapshot.restore(self.model.backend(), &mut self.state)?;
         self.tokens = tokens;
