@@ -373,6 +373,11 @@ impl<B: Backend> Sequence<B> {
         if tokens.len() != snapshot.positions() + 1 || tokens.iter().any(|&t| t as usize >= vocab) {
             return Err(Error::new("saved tokens and state do not agree"));
         }
+        let (have, context) = (tokens.len(), self.settings.context);
+        if have > context {
+            let text = format!("saved sequence has {have} tokens; the context has room for {context}");
+            return Err(Error::new(text));
+        }
         snapshot.restore(self.model.backend(), &mut self.state)?;
         self.tokens = tokens;
         self.checkpoints = checkpoints;
