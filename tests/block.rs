@@ -13,6 +13,7 @@ use verbatim::backend::KvFormat;
 use verbatim::backend::cpu::{Cpu, SEGMENT};
 use verbatim::model::Model;
 use verbatim::quant::{Activations, Format, Input, Isa, Output, TileDot, canon};
+use verbatim::with_block;
 
 /// Pass lengths around what kernels take at once.
 const LENGTHS: [usize; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33];
@@ -294,7 +295,16 @@ fn fast(isa: Isa, format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) 
 fn defined(format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) -> Vec<u32> {
     let row_bytes = format.row_bytes(width).unwrap();
     let dot = |w: &[u8], x: &[f32]| match format.activation_block() {
-        Some(_) => canon::dot_row(format, w, x),
+        Some(len) => {
+            let (mut q, mut d, mut sums) = (vec![0; width], vec![0.0; width / len], vec![0; width / canon::SUM]);
+            canon::quantize_row(x, len, &mut q, &mut d, &mut sums);
+            let x = canon::Activations {
+                q: &q,
+                d: &d,
+                sums: &sums,
+            };
+            with_block!(format, B => canon::dot_row::<B>(bytemuck::cast_slice(w), x), else => unreachable!())
+        }
         None => {
             let mut row = vec![0.0; width];
             canon::dequantize_row(format, w, &mut row);
@@ -363,20 +373,21 @@ fn the_fast_product_equals_the_definition_on_any_bits() {
 fn quantized_as_defined<const N: usize>(isa: Isa, x: &[f32]) {
     let (mut q, mut d, mut sums) = (vec![0; x.len()], vec![0.0; x.len() / N], vec![0; x.len() / 16]);
     Activations::quantize(isa, N, x, (&mut q, &mut d, &mut sums));
-    for (b, x) in x.as_chunks::<N>().0.iter().enumerate() {
-        let mut want = [0i16; N];
-        let scale = canon::quantize_block(x, &mut want);
-        let name = isa.name();
-        assert_eq!(q[b * N..][..N], want, "{name}: block {b} of {N}");
-        assert_eq!(d[b].to_bits(), scale.to_bits(), "{name}: scale {b} of {N}");
-        for (s, group) in want.chunks(Activations::SUM).enumerate() {
-            assert_eq!(
-                sums[b * (N / 16) + s],
-                group.iter().sum::<i16>(),
-                "{name}: sum {s} of block {b}"
-            );
-        }
-    }
+    let (mut want, mut scales, mut groups) = (vec![0; x.len()], vec![0.0; x.len() / N], vec![0; x.len() / 16]);
+    canon::quantize_row(x, N, &mut want, &mut scales, &mut groups);
+    let name = isa.name();
+    assert!(
+        q.iter()
+            .eq(want.iter().map(|&q| i16::from(q)).collect::<Vec<_>>().iter()),
+        "{name}: blocks of {N}"
+    );
+    // The sign and payload of a NaN are the machine's own.
+    let scale = |d: &f32| if d.is_nan() { f32::NAN.to_bits() } else { d.to_bits() };
+    assert!(
+        d.iter().map(scale).eq(scales.iter().map(scale)),
+        "{name}: scales of {N}"
+    );
+    assert_eq!(sums, groups, "{name}: sums of {N}");
 }
 
 #[test]

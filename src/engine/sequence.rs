@@ -386,6 +386,11 @@ impl<B: Backend> Sequence<B> {
         if !positions.clone().is_sorted() || positions.max().is_some_and(|last| last > snapshot.positions()) {
             return Err(Error::new("saved checkpoints and state do not agree"));
         }
+        let (have, context) = (tokens.len(), self.settings.context);
+        if have > context {
+            let text = format!("saved sequence has {have} tokens; the context has room for {context}");
+            return Err(Error::new(text));
+        }
         snapshot.restore(self.model.backend(), &mut self.state)?;
         self.tokens = tokens;
         self.checkpoints = checkpoints;
