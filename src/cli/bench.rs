@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::args::BenchArgs;
 use super::setup::{self, Loaded};
-use super::{pocket, tasks, terminal};
+use super::{tasks, terminal};
 use crate::backend::Backend;
 use crate::{Result, whole};
 
@@ -70,12 +70,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 /// What was measured, as JSON fields.
 fn describe(args: &BenchArgs, loaded: &Loaded) -> [(&'static str, Value); 3] {
-    let model = match &args.model.model {
-        Some(path) => path.display().to_string(),
-        None => pocket::NAME.to_owned(),
-    };
     [
-        ("model", json!(model)),
+        ("model", json!(setup::model_name(&args.model))),
         ("device", json!(loaded.model.backend().describe())),
         ("repeat", json!(args.repeat)),
     ]

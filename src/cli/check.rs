@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use indicatif::ProgressBar;
+use serde_json::{Value, json};
 
 use super::args::CheckArgs;
 use super::setup::{self, Loaded};
@@ -60,16 +61,35 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     }
     let report = &check.report;
     let text = match args.json {
-        true => format!("{}\n", report.json(&loaded, prompts.len(), args.tokens)),
-        false => heading(&loaded, prompts.len(), args.tokens) + &report.text(&loaded.tokenizer),
+        true => format!("{}\n", json(args, &loaded, prompts.len(), report)),
+        false => heading(args, &loaded, prompts.len()) + &report.text(&loaded.tokenizer),
     };
     terminal::print(&text)?;
     Ok(verdict(report.same()))
 }
 
-fn heading(loaded: &Loaded, prompts: usize, tokens: usize) -> String {
-    let (device, kv) = (loaded.model.backend().describe(), loaded.settings.kv.name());
-    format!("{device}, K and V as {kv}: {prompts} prompts, up to {tokens} tokens each, against plain decoding\n\n")
+fn heading(args: &CheckArgs, loaded: &Loaded, prompts: usize) -> String {
+    let (model, device) = (setup::model_name(&args.model), loaded.model.backend().describe());
+    let (kv, tokens) = (loaded.settings.kv.name(), args.tokens);
+    format!(
+        "{model} on {device}, K and V as {kv}\n\
+         {prompts} prompts, up to {tokens} tokens each, every run against plain decoding\n\n"
+    )
+}
+
+fn json(args: &CheckArgs, loaded: &Loaded, prompts: usize, report: &Report) -> Value {
+    let mut object = json!({
+        "program": env!("CARGO_PKG_VERSION"),
+        "model": setup::model_name(&args.model),
+        "device": loaded.model.backend().describe(),
+        "kv": loaded.settings.kv.name(),
+        "prompts": prompts,
+        "tokens": args.tokens,
+    });
+    for (key, value) in report.fields() {
+        object[key] = value;
+    }
+    object
 }
 
 fn verdict(same: bool) -> ExitCode {

@@ -34,8 +34,6 @@ pub struct Loaded {
     pub template: Option<ChatTemplate>,
     /// Positions, K/V format; a plain sequence without checkpoints.
     pub settings: Settings,
-    /// Bytes of the file.
-    pub file_bytes: usize,
 }
 
 /// Opens the file that was asked for, or the embedded one.
@@ -46,6 +44,14 @@ pub fn open(model: Option<&Path>) -> Result<Gguf> {
     match model {
         Some(path) => Gguf::open(path),
         None => pocket::open(),
+    }
+}
+
+/// What messages and results call the model that was asked for.
+pub fn model_name(args: &ModelArgs) -> String {
+    match &args.model {
+        Some(path) => path.display().to_string(),
+        None => pocket::NAME.to_owned(),
     }
 }
 
@@ -94,7 +100,6 @@ pub fn load(args: &ModelArgs) -> Result<Loaded> {
         tokenizer,
         template,
         settings,
-        file_bytes: gguf.file_bytes(),
     })
 }
 

@@ -110,34 +110,25 @@ impl Report {
         out
     }
 
-    /// The same as an object.
-    pub fn json(&self, loaded: &Loaded, prompts: usize, tokens: usize) -> Value {
-        let groups: Vec<Value> = self
-            .groups
-            .iter()
-            .map(|g| {
-                json!({
-                    "drafter": g.name, "blocks": g.blocks, "runs": g.tally.runs, "rows": g.tally.rows,
-                    "bits_differing": g.tally.bits, "state_same": g.tally.states == 0,
-                })
+    /// The same as an object's fields.
+    pub fn fields(&self) -> [(&'static str, Value); 6] {
+        let group = |g: &Group| {
+            json!({
+                "drafter": g.name, "blocks": g.blocks, "runs": g.tally.runs, "rows": g.tally.rows,
+                "bits_differing": g.tally.bits, "state_same": g.tally.states == 0,
             })
-            .collect();
+        };
         let place = self.place.as_ref().map(
             |p| json!({"prompt": p.prompt, "task": p.task, "drafter": p.group, "block": p.block, "context": p.context}),
         );
-        json!({
-            "program": env!("CARGO_PKG_VERSION"),
-            "device": loaded.model.backend().describe(),
-            "kv": loaded.settings.kv.name(),
-            "prompts": prompts,
-            "tokens": tokens,
-            "groups": groups,
-            "rows": self.rows(),
-            "bits_differing": self.bits(),
-            "same": self.same(),
-            "place": place,
-            "difference": self.first,
-        })
+        [
+            ("groups", self.groups.iter().map(group).collect()),
+            ("rows", json!(self.rows())),
+            ("bits_differing", json!(self.bits())),
+            ("same", json!(self.same())),
+            ("place", json!(place)),
+            ("difference", json!(self.first)),
+        ]
     }
 }
 
