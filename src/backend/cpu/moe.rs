@@ -214,7 +214,9 @@ pub fn experts(
         buffers,
     } = routes;
     assert_eq!(choices.len(), x.len() * *used, "the routes are those of these rows");
-    let Some(buffers) = buffers else { unreachable!("rows were routed before") };
+    let Some(buffers) = buffers else {
+        unreachable!("rows were routed before")
+    };
     for (rows, width) in [
         (&mut buffers.gate, gate.rows()),
         (&mut buffers.up, up.rows()),
