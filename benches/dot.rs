@@ -45,24 +45,14 @@ fn dot(c: &mut Criterion) {
         group.throughput(Throughput::Bytes(weights.len() as u64));
         for rows in [1, 8] {
             let values: Vec<f32> = (0..rows * WIDTH).map(|_| rng.random_range(-1.0..1.0)).collect();
-            let int8 = format
-                .activation_block()
-                .map(|block| quantized(isa, block, &values, rows));
+            let int8 = format.activation_block().map(|block| quantized(isa, block, &values, rows));
             let width = WIDTH;
-            let input = int8
-                .as_ref()
-                .map_or(Input::Float { values: &values, width }, Input::Int8);
+            let input = int8.as_ref().map_or(Input::Float { values: &values, width }, Input::Int8);
             let pairs: Vec<(u32, u32)> = (0..rows as u32).map(|r| (r, r)).collect();
             let mut out = Columns(vec![0.0; rows * TILE]);
             group.bench_function(format!("{rows} rows"), |b| {
                 b.iter(|| {
-                    isa.run(TileDot {
-                        format,
-                        weights: black_box(&weights),
-                        input,
-                        pairs: &pairs,
-                        out: &mut out,
-                    });
+                    isa.run(TileDot { format, weights: black_box(&weights), input, pairs: &pairs, out: &mut out });
                     black_box(out.row(0)[0])
                 });
             });

@@ -22,19 +22,12 @@ fn pass(c: &mut Criterion) {
     let gguf = Gguf::open(&path).expect("the embedded model can be opened");
     let cpu = Cpu::new(threads).expect("threads can be started");
     let model = Model::load(&gguf, cpu).expect("the embedded model can be loaded");
-    let mut state = model
-        .state(CONTEXT + MOST, KvFormat::F16, MOST)
-        .expect("there is memory for a state");
+    let mut state = model.state(CONTEXT + MOST, KvFormat::F16, MOST).expect("there is memory for a state");
     let mut workspace = model.workspace();
     // Any tokens do, as long as they choose different experts.
-    let tokens: Vec<u32> = (0..(CONTEXT + MOST) as u32)
-        .map(|i| 300 + i * 37 % (model.vocab() as u32 - 300))
-        .collect();
+    let tokens: Vec<u32> = (0..(CONTEXT + MOST) as u32).map(|i| 300 + i * 37 % (model.vocab() as u32 - 300)).collect();
     let (context, block) = tokens.split_at(CONTEXT);
-    model
-        .forward(&mut workspace, &mut state, context, CONTEXT - 1)
-        .guard
-        .keep(CONTEXT);
+    model.forward(&mut workspace, &mut state, context, CONTEXT - 1).guard.keep(CONTEXT);
     let mut group = c.benchmark_group("pass");
     for rows in [1, 8, MOST] {
         let before = model.bytes_read(&workspace);

@@ -22,11 +22,7 @@ pub struct Error {
 impl Error {
     /// An error that says `message`; add the place with [`Error::at`] and the subject with [`Error::about`].
     pub fn new(message: impl Into<String>) -> Self {
-        Error {
-            path: None,
-            subject: None,
-            message: message.into(),
-        }
+        Error { path: None, subject: None, message: message.into() }
     }
 
     /// An operating-system error on `path`, told as `cannot <verb>: <reason>`.

@@ -11,9 +11,7 @@ use crate::{Error, Result};
 
 /// The file beside `path` that is written first.
 fn partial(path: &Path) -> Result<PathBuf> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| Error::new("is not a file name").at(path))?;
+    let name = path.file_name().ok_or_else(|| Error::new("is not a file name").at(path))?;
     let mut name: OsString = name.to_owned();
     name.push(".partial");
     Ok(path.with_file_name(name))

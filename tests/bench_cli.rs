@@ -77,10 +77,7 @@ fn json_names_every_task_and_drafter_and_says_that_the_tokens_are_the_same() {
     let file = prompts(dir.path());
     let text = stdout(&["--prompts", &file, "-n", "5", "--repeat", "2", "--block", "4", "--json"]);
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (&json["tokens"], &json["block"], &json["repeat"]),
-        (&5.into(), &4.into(), &2.into())
-    );
+    assert_eq!((&json["tokens"], &json["block"], &json["repeat"]), (&5.into(), &4.into(), &2.into()));
     assert!(json["model"].is_string() && json["device"].is_string());
     let tasks = json["tasks"].as_array().unwrap();
     let names: Vec<&str> = tasks.iter().map(|t| t["task"].as_str().unwrap()).collect();
@@ -90,10 +87,7 @@ fn json_names_every_task_and_drafter_and_says_that_the_tokens_are_the_same() {
         let names: Vec<&str> = drafters.iter().map(|d| d["drafter"].as_str().unwrap()).collect();
         assert_eq!(names[..2], ["plain", "ngram"]);
         drafters.iter().for_each(assert_tally);
-        assert_eq!(
-            (&drafters[0]["speedup"], &drafters[0]["acceptance"]),
-            (&1.0.into(), &0.0.into())
-        );
+        assert_eq!((&drafters[0]["speedup"], &drafters[0]["acceptance"]), (&1.0.into(), &0.0.into()));
     }
 }
 
@@ -126,16 +120,7 @@ fn the_built_in_prompts_run_and_are_drawn() {
 fn a_task_may_be_called_anything() {
     let dir = tempfile::tempdir().unwrap();
     let (file, path) = (prompts(dir.path()), dir.path().join("bars.svg"));
-    stdout(&[
-        "--prompts",
-        &file,
-        "-n",
-        "2",
-        "--repeat",
-        "1",
-        "--plot",
-        path.to_str().unwrap(),
-    ]);
+    stdout(&["--prompts", &file, "-n", "2", "--repeat", "1", "--plot", path.to_str().unwrap()]);
     assert!(assert_drawing(&path).contains("lists, &lt;short&gt; &amp; &quot;long&quot;"));
 }
 
@@ -157,10 +142,7 @@ fn passes_are_measured_from_1_to_64_rows_and_drawn() {
     assert!(json["memory_bytes_per_second"].as_f64().is_some_and(|v| v > 0.0));
     // More rows reach more experts; the rest is read once, whatever the rows.
     let bytes: Vec<u64> = points.iter().map(|p| p["bytes"].as_u64().unwrap()).collect();
-    assert!(
-        bytes.is_sorted() && bytes[0] > 0 && bytes[10] < 3 * bytes[0],
-        "{bytes:?}"
-    );
+    assert!(bytes.is_sorted() && bytes[0] > 0 && bytes[10] < 3 * bytes[0], "{bytes:?}");
     assert_eq!(assert_drawing(&path).matches("<circle").count(), rows.len());
 }
 
@@ -183,10 +165,7 @@ fn a_prompt_longer_than_the_context_is_refused_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = prompts(dir.path());
     let error = refused(&["--prompts", &file, "--ctx", "8"]);
-    assert!(
-        error.contains(&file) && error.contains("prompt 1") && error.contains("--ctx"),
-        "{error}"
-    );
+    assert!(error.contains(&file) && error.contains("prompt 1") && error.contains("--ctx"), "{error}");
 }
 
 #[test]

@@ -19,17 +19,8 @@ use verbatim::with_block;
 const LENGTHS: [usize; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 31, 32, 33];
 
 /// Contexts around every boundary of an attention segment.
-const CONTEXTS: [usize; 9] = [
-    0,
-    1,
-    SEGMENT - 2,
-    SEGMENT - 1,
-    SEGMENT,
-    SEGMENT + 1,
-    2 * SEGMENT - 1,
-    2 * SEGMENT,
-    2 * SEGMENT + 1,
-];
+const CONTEXTS: [usize; 9] =
+    [0, 1, SEGMENT - 2, SEGMENT - 1, SEGMENT, SEGMENT + 1, 2 * SEGMENT - 1, 2 * SEGMENT, 2 * SEGMENT + 1];
 
 fn tokens(n: usize, model: &Model<Cpu>) -> Vec<Token> {
     Random::new(n as u64).tokens(n, model.vocab())
@@ -51,10 +42,7 @@ fn rows_equal_single_rows(spec: &Spec, what: &str) {
     let model = file.model();
     let tokens = tokens(START + 33, &model);
     let reference = Reference::run(&model, &tokens, KvFormat::F16, |i| i >= START);
-    assert!(
-        reference.choices.iter().any(|&c| c != reference.choices[0]),
-        "{what}: the model says more than one thing"
-    );
+    assert!(reference.choices.iter().any(|&c| c != reference.choices[0]), "{what}: the model says more than one thing");
     let finite = |row: &Vec<u32>| row.iter().all(|&b| f32::from_bits(b).is_finite());
     assert!(reference.logits.iter().all(finite), "{what}: logits are finite");
     let model = file.model_on(2, Isa::best());
@@ -65,10 +53,7 @@ fn rows_equal_single_rows(spec: &Spec, what: &str) {
 #[test]
 fn rows_equal_single_rows_in_every_format_with_experts() {
     for format in Format::all() {
-        let spec = Spec {
-            format,
-            ..Spec::default()
-        };
+        let spec = Spec { format, ..Spec::default() };
         rows_equal_single_rows(&spec, &format!("experts in {format}"));
     }
 }
@@ -76,10 +61,7 @@ fn rows_equal_single_rows_in_every_format_with_experts() {
 #[test]
 fn rows_equal_single_rows_in_every_format_of_a_dense_model() {
     for format in Format::all() {
-        let spec = Spec {
-            format,
-            ..Spec::dense()
-        };
+        let spec = Spec { format, ..Spec::dense() };
         rows_equal_single_rows(&spec, &format!("dense in {format}"));
     }
 }
@@ -108,26 +90,10 @@ fn rows_equal_single_rows_in_models_of_odd_shapes() {
             ..Spec::default()
         },
         // No shared expert, one expert a row, fused, tied, attention every second layer.
-        Spec {
-            interval: 2,
-            used: 1,
-            shared_ff: 0,
-            fused: true,
-            tied: true,
-            taps: 6,
-            ..Spec::default()
-        },
+        Spec { interval: 2, used: 1, shared_ff: 0, fused: true, tied: true, taps: 6, ..Spec::default() },
         // Attention alone, and recurrence alone.
-        Spec {
-            interval: 1,
-            layers: 2,
-            ..Spec::dense()
-        },
-        Spec {
-            interval: 9,
-            layers: 2,
-            ..Spec::dense()
-        },
+        Spec { interval: 1, layers: 2, ..Spec::dense() },
+        Spec { interval: 9, layers: 2, ..Spec::dense() },
         Spec::mixed(),
     ];
     for (i, spec) in shapes.iter().enumerate() {
@@ -157,9 +123,7 @@ fn rows_equal_single_rows_around_segments(kv: KvFormat) {
     let model = file.model();
     let tokens = tokens(2 * SEGMENT + 1 + 33, &model);
     let passes = |start: usize| LENGTHS.iter().map(move |n| (start, start + n));
-    let whole = [0, 1, SEGMENT]
-        .into_iter()
-        .flat_map(|s| (SEGMENT - 1..=SEGMENT + 1).map(move |n| (s, s + n)));
+    let whole = [0, 1, SEGMENT].into_iter().flat_map(|s| (SEGMENT - 1..=SEGMENT + 1).map(move |n| (s, s + n)));
     let ends: Vec<(usize, usize)> = CONTEXTS.into_iter().flat_map(passes).chain(whole).collect();
     let reference = Reference::run(&model, &tokens, kv, |i| ends.iter().any(|&(a, b)| a == i || b == i));
     let model = file.model_on(2, Isa::best());
@@ -193,10 +157,7 @@ fn in_passes(reference: &Reference, model: &Arc<Model<Cpu>>, lengths: &[usize]) 
         start += n;
     }
     assert_eq!(start, reference.tokens.len());
-    assert!(
-        runner.snapshot().body() == reference.state(start).body(),
-        "{what}: state"
-    );
+    assert!(runner.snapshot().body() == reference.state(start).body(), "{what}: state");
 }
 
 #[test]
@@ -255,10 +216,7 @@ impl Output for Buffer {
 fn fast(isa: Isa, format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) -> Vec<u32> {
     let rows = weights.len() / format.row_bytes(width).unwrap();
     // NaN, so that a place that is not written shows.
-    let mut out = Buffer {
-        width: rows,
-        values: vec![f32::NAN; rows * x.len()],
-    };
+    let mut out = Buffer { width: rows, values: vec![f32::NAN; rows * x.len()] };
     // Inputs backwards: pairs need not run in step.
     let last = x.len() as u32 - 1;
     let pairs: Vec<(u32, u32)> = (0..=last).map(|o| (last - o, o)).collect();
@@ -268,11 +226,8 @@ fn fast(isa: Isa, format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) 
         let (q, d, sums) = int8.write(x.len(), width);
         for (i, row) in x.iter().enumerate() {
             let (per_d, per_sum) = (width / block, width / Activations::SUM);
-            let parts = (
-                &mut q[i * width..][..width],
-                &mut d[i * per_d..][..per_d],
-                &mut sums[i * per_sum..][..per_sum],
-            );
+            let parts =
+                (&mut q[i * width..][..width], &mut d[i * per_d..][..per_d], &mut sums[i * per_sum..][..per_sum]);
             Activations::quantize(isa, block, row, parts);
         }
         int8
@@ -281,13 +236,7 @@ fn fast(isa: Isa, format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) 
         Some(int8) => Input::Int8(int8),
         None => Input::Float { values: &values, width },
     };
-    isa.run(TileDot {
-        format,
-        weights,
-        input,
-        pairs: &pairs,
-        out: &mut out,
-    });
+    isa.run(TileDot { format, weights, input, pairs: &pairs, out: &mut out });
     bits(&out.values)
 }
 
@@ -298,11 +247,7 @@ fn defined(format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) -> Vec<
         Some(len) => {
             let (mut q, mut d, mut sums) = (vec![0; width], vec![0.0; width / len], vec![0; width / canon::SUM]);
             canon::quantize_row(x, len, &mut q, &mut d, &mut sums);
-            let x = canon::Activations {
-                q: &q,
-                d: &d,
-                sums: &sums,
-            };
+            let x = canon::Activations { q: &q, d: &d, sums: &sums };
             with_block!(format, B => canon::dot_row::<B>(bytemuck::cast_slice(w), x), else => unreachable!())
         }
         None => {
@@ -312,11 +257,7 @@ fn defined(format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) -> Vec<
         }
     };
     let rows = x.iter().rev();
-    bits(
-        &rows
-            .flat_map(|x| weights.chunks(row_bytes).map(|w| dot(w, x)).collect::<Vec<f32>>())
-            .collect::<Vec<f32>>(),
-    )
+    bits(&rows.flat_map(|x| weights.chunks(row_bytes).map(|w| dot(w, x)).collect::<Vec<f32>>()).collect::<Vec<f32>>())
 }
 
 #[test]
@@ -354,11 +295,7 @@ fn the_fast_product_equals_the_definition_on_any_bits() {
             // Also scales that are infinite or no number, and activations at the ends of their range.
             let weights: Vec<u8> = (0..5 * bytes).map(|_| random.next() as u8).collect();
             let size = [1e-40, 1.0, 1e30][random.below(3)];
-            let x = vec![
-                (0..width)
-                    .map(|_| size * random.between(-1.0, 1.0))
-                    .collect::<Vec<f32>>(),
-            ];
+            let x = vec![(0..width).map(|_| size * random.between(-1.0, 1.0)).collect::<Vec<f32>>()];
             let want = defined(format, &weights, &x, width);
             for isa in Isa::available() {
                 let got = fast(isa, format, &weights, &x, width);
@@ -376,17 +313,10 @@ fn quantized_as_defined<const N: usize>(isa: Isa, x: &[f32]) {
     let (mut want, mut scales, mut groups) = (vec![0; x.len()], vec![0.0; x.len() / N], vec![0; x.len() / 16]);
     canon::quantize_row(x, N, &mut want, &mut scales, &mut groups);
     let name = isa.name();
-    assert!(
-        q.iter()
-            .eq(want.iter().map(|&q| i16::from(q)).collect::<Vec<_>>().iter()),
-        "{name}: blocks of {N}"
-    );
+    assert!(q.iter().eq(want.iter().map(|&q| i16::from(q)).collect::<Vec<_>>().iter()), "{name}: blocks of {N}");
     // The sign and payload of a NaN are the machine's own.
     let scale = |d: &f32| if d.is_nan() { f32::NAN.to_bits() } else { d.to_bits() };
-    assert!(
-        d.iter().map(scale).eq(scales.iter().map(scale)),
-        "{name}: scales of {N}"
-    );
+    assert!(d.iter().map(scale).eq(scales.iter().map(scale)), "{name}: scales of {N}");
     assert_eq!(sums, groups, "{name}: sums of {N}");
 }
 

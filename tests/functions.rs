@@ -36,9 +36,7 @@ fn sigmoid_silu_and_softplus_are_within_a_few_ulp() {
     assert!(error <= 3.0, "sigmoid: {error} ulp at {x}");
     let (error, x) = worst(-87.3..=f32::MAX, silu, |x| x / (1.0 + libm::exp(-x)));
     assert!(error <= 3.0, "silu: {error} ulp at {x}");
-    let (error, x) = worst(-87.3..=f32::MAX, softplus, |x| {
-        x.max(0.0) + libm::log1p(libm::exp(-x.abs()))
-    });
+    let (error, x) = worst(-87.3..=f32::MAX, softplus, |x| x.max(0.0) + libm::log1p(libm::exp(-x.abs())));
     assert!(error <= 4.0, "softplus: {error} ulp at {x}");
 }
 
@@ -46,29 +44,17 @@ fn sigmoid_silu_and_softplus_are_within_a_few_ulp() {
 fn edges_have_defined_values() {
     let (inf, nan) = (f32::INFINITY, f32::NAN);
     let above = |x: f32| f32::from_bits(x.to_bits() + 1);
-    assert_eq!(
-        [exp(-inf), exp(-88.0), exp(f32::MIN), exp(0.0), exp(-0.0)],
-        [0.0, 0.0, 0.0, 1.0, 1.0]
-    );
+    assert_eq!([exp(-inf), exp(-88.0), exp(f32::MIN), exp(0.0), exp(-0.0)], [0.0, 0.0, 0.0, 1.0, 1.0]);
     assert_eq!([exp(inf), exp(88.73), exp(f32::MAX)], [inf; 3]);
     assert!(exp(88.722_83) < inf && exp(above(88.722_83)) == inf);
     assert!(exp(-87.336_54) >= f32::MIN_POSITIVE && exp(above(-87.336_54)) == 0.0);
     assert_eq!([sigmoid(-inf), sigmoid(0.0), sigmoid(inf)], [0.0, 0.5, 1.0]);
     assert_eq!([silu(0.0), silu(inf), silu(-100.0)], [0.0, inf, 0.0]);
     assert!(silu(-inf).is_nan());
-    assert_eq!(
-        [softplus(-inf), softplus(inf), softplus(20.5), softplus(1e30)],
-        [0.0, inf, 20.5, 1e30]
-    );
+    assert_eq!([softplus(-inf), softplus(inf), softplus(20.5), softplus(1e30)], [0.0, inf, 20.5, 1e30]);
     assert_eq!([rsqrt(4.0), rsqrt(0.0), rsqrt(inf)], [0.5, inf, 0.0]);
     assert!(rsqrt(-1.0).is_nan());
-    let quiet = [
-        nan,
-        -nan,
-        f32::from_bits(0x7f80_0001),
-        f32::from_bits(0x7fbf_ffff),
-        f32::from_bits(0xff80_1234),
-    ];
+    let quiet = [nan, -nan, f32::from_bits(0x7f80_0001), f32::from_bits(0x7fbf_ffff), f32::from_bits(0xff80_1234)];
     for f in [exp, sigmoid, silu, softplus, rsqrt] {
         assert!(quiet.iter().all(|&nan| f(nan).is_nan()));
     }
@@ -80,19 +66,14 @@ fn exp_never_decreases_across_the_seams_of_its_range_reduction() {
         let seam = ((n as f32 - 0.5) * std::f32::consts::LN_2).to_bits();
         let values: Vec<f32> = (seam - 50..seam + 50).map(|bits| exp(f32::from_bits(bits))).collect();
         let up = n > 0;
-        assert!(
-            values.windows(2).all(|v| if up { v[0] <= v[1] } else { v[0] >= v[1] }),
-            "{n}"
-        );
+        assert!(values.windows(2).all(|v| if up { v[0] <= v[1] } else { v[0] >= v[1] }), "{n}");
     }
 }
 
 #[test]
 fn the_bits_of_the_functions_are_pinned() {
     let digest = |f: fn(f32) -> f32| {
-        let bits = singles()
-            .map(f)
-            .map(|y| if y.is_nan() { f32::NAN.to_bits() } else { y.to_bits() });
+        let bits = singles().map(f).map(|y| if y.is_nan() { f32::NAN.to_bits() } else { y.to_bits() });
         xxh3_64(&bits.flat_map(u32::to_le_bytes).collect::<Vec<u8>>())
     };
     let digests = [exp, sigmoid, silu, softplus, rsqrt].map(digest);

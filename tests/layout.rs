@@ -13,13 +13,8 @@ const FUNCTION_LINES: usize = 60;
 const PARAMETERS: usize = 6;
 
 /// Where `unsafe` may be written.
-const UNSAFE: [&str; 5] = [
-    "src/quant/x86.rs",
-    "src/quant/arm.rs",
-    "src/gguf/bytes.rs",
-    "src/backend/cpu/team.rs",
-    "src/backend/cuda/",
-];
+const UNSAFE: [&str; 5] =
+    ["src/quant/x86.rs", "src/quant/arm.rs", "src/gguf/bytes.rs", "src/backend/cpu/team.rs", "src/backend/cuda/"];
 
 /// The modules from the bottom up. One may name those of a lower rank, and itself.
 const RANKS: [(&str, usize); 10] = [
@@ -45,9 +40,7 @@ fn header(file: &Source) -> Vec<String> {
     let header: String = file.text.lines().take_while(|line| line.starts_with("//!")).collect();
     let header = header.to_lowercase();
     let missing = ["owns", "refuses"].into_iter().filter(|word| !header.contains(word));
-    missing
-        .map(|word| file.fault(0, &format!("the header does not say what the module {word}")))
-        .collect()
+    missing.map(|word| file.fault(0, &format!("the header does not say what the module {word}"))).collect()
 }
 
 fn file_length(file: &Source) -> Vec<String> {
@@ -90,9 +83,7 @@ fn panics_on_input(file: &Source) -> Vec<String> {
     if !file.is_product() {
         return Vec::new();
     }
-    let found = [".unwrap()", ".expect("]
-        .iter()
-        .flat_map(|call| file.product.match_indices(call));
+    let found = [".unwrap()", ".expect("].iter().flat_map(|call| file.product.match_indices(call));
     found.map(|(at, _)| file.fault(at, "unwraps outside tests")).collect()
 }
 
@@ -101,10 +92,7 @@ fn rank(module: &str) -> Option<usize> {
 }
 
 fn direction(file: &Source) -> Vec<String> {
-    let own = file
-        .path
-        .strip_prefix("src/")
-        .and_then(|path| path.split(['/', '.']).next());
+    let own = file.path.strip_prefix("src/").and_then(|path| path.split(['/', '.']).next());
     let Some(own) = own.filter(|own| file.is_product() && !["lib", "main"].contains(own)) else {
         return Vec::new();
     };
@@ -113,10 +101,7 @@ fn direction(file: &Source) -> Vec<String> {
     };
     let mut faults = Vec::new();
     for (at, name) in crate_names(&file.product) {
-        let module = ROOT_NAMES
-            .iter()
-            .find(|(root, _)| *root == name)
-            .map_or(name, |&(_, from)| from);
+        let module = ROOT_NAMES.iter().find(|(root, _)| *root == name).map_or(name, |&(_, from)| from);
         match rank(module) {
             Some(rank) if module == own || rank < own_rank => {}
             Some(_) => faults.push(file.fault(at, &format!("{own} may not see {module}"))),
@@ -172,11 +157,7 @@ fn conditional(file: &Source) -> Vec<String> {
 
 fn functions(file: &Source) -> Vec<String> {
     let mut faults = Vec::new();
-    let found = if file.is_rust() {
-        words(&file.code, "fn")
-    } else {
-        Vec::new()
-    };
+    let found = if file.is_rust() { words(&file.code, "fn") } else { Vec::new() };
     for at in found {
         let name = word_at(&file.code, at + 3);
         let Some((parameters, end)) = signature(&file.code, at + 3 + name.len()) else {
@@ -187,10 +168,7 @@ fn functions(file: &Source) -> Vec<String> {
             faults.push(file.fault(at, &format!("{name} has {lines} lines, not under {FUNCTION_LINES}")));
         }
         if parameters > PARAMETERS {
-            faults.push(file.fault(
-                at,
-                &format!("{name} has {parameters} parameters, more than {PARAMETERS}"),
-            ));
+            faults.push(file.fault(at, &format!("{name} has {parameters} parameters, more than {PARAMETERS}")));
         }
     }
     faults
@@ -216,17 +194,8 @@ fn signature(code: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 fn all_faults(file: &Source) -> Vec<String> {
-    let rules = [
-        header,
-        file_length,
-        unsafe_code,
-        environment,
-        unfinished,
-        panics_on_input,
-        direction,
-        conditional,
-        functions,
-    ];
+    let rules =
+        [header, file_length, unsafe_code, environment, unfinished, panics_on_input, direction, conditional, functions];
     rules.iter().flat_map(|rule| rule(file)).collect()
 }
 
@@ -248,16 +217,8 @@ fn expect_faults(path: &str, text: &str, expected: usize) {
 
 #[test]
 fn the_direction_of_modules_is_seen() {
-    expect_faults(
-        "src/model/a.rs",
-        "use crate::backend::Rows;\nuse crate::{Error, gguf::File};",
-        0,
-    );
-    expect_faults(
-        "src/model/a.rs",
-        "use crate::{engine, cli::{A, B}, quant, model::C};",
-        2,
-    );
+    expect_faults("src/model/a.rs", "use crate::backend::Rows;\nuse crate::{Error, gguf::File};", 0);
+    expect_faults("src/model/a.rs", "use crate::{engine, cli::{A, B}, quant, model::C};", 2);
     expect_faults("src/text/a.rs", "use crate::backend::cpu;", 1);
     expect_faults("src/backend/cpu/a.rs", "use super::super::x; use crate::model::y;", 1);
     expect_faults("src/backend/cpu/a.rs", "use super::super::super::x;", 1);
@@ -272,16 +233,8 @@ fn forbidden_words_are_seen_in_code_alone() {
     expect_faults("src/text/a.rs", "fn f() { x.unwrap(); y.unwrap_or(0); }", 1);
     let tested = "#[cfg(test)]\nmod tests { fn f() { x.expect(\"}\"); } }\nfn g() { x.expect(\"\"); }";
     expect_faults("src/text/a.rs", tested, 1);
-    expect_faults(
-        "src/text/a.rs",
-        "// x.unwrap() unsafe env::var\nconst A: &str = r#\"unsafe \"{\" \"#;",
-        0,
-    );
-    expect_faults(
-        "src/text/a.rs",
-        "unsafe fn f() { std::env::var(\"A\"); }\n#![allow(unsafe_code)]",
-        2,
-    );
+    expect_faults("src/text/a.rs", "// x.unwrap() unsafe env::var\nconst A: &str = r#\"unsafe \"{\" \"#;", 0);
+    expect_faults("src/text/a.rs", "unsafe fn f() { std::env::var(\"A\"); }\n#![allow(unsafe_code)]", 2);
     expect_faults("tests/a.rs", "fn f() { unsafe { x.unwrap() } }", 1);
     expect_faults("src/backend/cuda/enabled.rs", "fn f() { unsafe {} }", 0);
     expect_faults("src/text/a.rs", concat!("// FIX", "ME: later\n#[ig", "nore]"), 2);
@@ -290,11 +243,7 @@ fn forbidden_words_are_seen_in_code_alone() {
 #[test]
 fn conditional_compilation_is_seen_outside_its_files() {
     expect_faults("src/quant/x86.rs", "#[cfg(target_arch = \"x86_64\")] fn f() {}", 0);
-    expect_faults(
-        "src/backend/cuda/mod.rs",
-        "#[cfg(all(unix, feature = \"cuda\"))] mod enabled;",
-        0,
-    );
+    expect_faults("src/backend/cuda/mod.rs", "#[cfg(all(unix, feature = \"cuda\"))] mod enabled;", 0);
     expect_faults("src/backend/cuda/enabled.rs", "#[cfg(feature = \"cuda\")] fn f() {}", 1);
     expect_faults("src/text/a.rs", "fn f() { if cfg!(target_feature = \"avx2\") {} }", 1);
     expect_faults("src/text/a.rs", "#[cfg(test)] mod a; #[cfg(unix)] mod b;", 0);
@@ -307,29 +256,15 @@ fn sizes_are_seen() {
     expect_faults("src/text/a.rs", &function(60), 1);
     let six = "fn f<F: Fn(u8) -> u8>(&self, a: A<B, C>, b: (u8, u8), c: F, d: [u8; 2], e: u8, f: u8,) {}";
     expect_faults("src/text/a.rs", six, 0);
-    expect_faults(
-        "src/text/a.rs",
-        "fn f(a: A, b: A, c: A, d: A, e: A, f: A, g: A) -> [u8; 2];",
-        1,
-    );
-    expect_faults(
-        "src/text/a.rs",
-        "fn f<'a>(c: &'a str) -> bool { c == '{' || c == '\\'' || c == 'é' }",
-        0,
-    );
+    expect_faults("src/text/a.rs", "fn f(a: A, b: A, c: A, d: A, e: A, f: A, g: A) -> [u8; 2];", 1);
+    expect_faults("src/text/a.rs", "fn f<'a>(c: &'a str) -> bool { c == '{' || c == '\\'' || c == 'é' }", 0);
     expect_faults("scripts/a.py", &"x\n".repeat(498), 0);
     expect_faults("scripts/a.py", &"x\n".repeat(499), 1);
 }
 
 #[test]
 fn a_header_without_its_words_is_seen() {
-    assert_eq!(
-        all_faults(&Source::new("src/text/a.rs", "//! Owns: x.\nfn f() {}")).len(),
-        1
-    );
-    assert_eq!(
-        all_faults(&Source::new("src/text/a.rs", "fn f() {}\n//! Owns. Refuses.")).len(),
-        2
-    );
+    assert_eq!(all_faults(&Source::new("src/text/a.rs", "//! Owns: x.\nfn f() {}")).len(), 1);
+    assert_eq!(all_faults(&Source::new("src/text/a.rs", "fn f() {}\n//! Owns. Refuses.")).len(), 2);
     assert_eq!(all_faults(&Source::new("tests/a.rs", "fn f() {}")).len(), 0);
 }

@@ -35,10 +35,7 @@ impl Case {
             (prompt, output)
         });
         let distinct = |(_, out): &(_, Vec<Token>)| (0..DISTINCT).all(|i| !out[..i].contains(&out[i]));
-        let (prompt, _) = tried
-            .into_iter()
-            .find(distinct)
-            .expect("some prompt has a varied reply");
+        let (prompt, _) = tried.into_iter().find(distinct).expect("some prompt has a varied reply");
         let output = plain(&model, &prompt, len);
         Case { model, prompt, output }
     }
@@ -53,12 +50,7 @@ impl Case {
 
     /// A sequence that drafts by `plan`, up to `block` tokens, in a context of `context`.
     fn start(&self, plan: Plan, block: usize, context: usize) -> Sequence<Cpu> {
-        sequence(
-            &self.model,
-            settings(context, block),
-            Some(self.drafter(plan)),
-            &self.prompt,
-        )
+        sequence(&self.model, settings(context, block), Some(self.drafter(plan)), &self.prompt)
     }
 
     /// Text and state are those of plain decoding after `n` tokens of output.
@@ -91,11 +83,7 @@ fn offline(drafter: &mut dyn Drafter, truth: &[Token], from: usize, block: usize
         drafter.propose(&Seen(&truth[..at]), &mut guess);
         let drafted = guess.tokens();
         let accepted = drafted.iter().zip(&truth[at..]).take_while(|(a, b)| a == b).count();
-        drafter.observe(&Outcome {
-            drafted,
-            accepted,
-            emitted: &truth[at..at + accepted + 1],
-        });
+        drafter.observe(&Outcome { drafted, accepted, emitted: &truth[at..at + accepted + 1] });
         sums = (sums.0 + 1, sums.1 + drafted.len(), sums.2 + accepted);
         at += accepted + 1;
     }
@@ -112,14 +100,7 @@ fn sums(m: &Metrics) -> (usize, usize, usize) {
 }
 
 fn plans() -> Vec<Plan> {
-    vec![
-        Plan::Oracle,
-        Plan::Wrong,
-        Plan::Empty,
-        Plan::Overrun,
-        Plan::Random(1),
-        Plan::Random(2),
-    ]
+    vec![Plan::Oracle, Plan::Wrong, Plan::Empty, Plan::Overrun, Plan::Random(1), Plan::Random(2)]
 }
 
 #[test]
@@ -200,11 +181,7 @@ fn a_tie_goes_to_the_lowest_token_in_every_path_and_every_pass_goes_on() {
     file.row_mut("output.weight", low as usize).copy_from_slice(&row);
     file.row_mut("output.weight", high as usize).copy_from_slice(&row);
     let model = file.model();
-    let case = Case {
-        output: plain(&model, &first.prompt, LEN),
-        prompt: first.prompt.clone(),
-        model,
-    };
+    let case = Case { output: plain(&model, &first.prompt, LEN), prompt: first.prompt.clone(), model };
     assert!(case.output.contains(&low), "the tie is reached");
     assert!(!case.output.contains(&often) && !case.output.contains(&high));
     let stubborn = |tokens: Vec<Token>| -> Box<dyn Drafter> { Box::new(Stubborn(tokens)) };
@@ -231,12 +208,7 @@ fn drafts_that_are_no_tokens_of_the_vocabulary_end_the_block() {
     let case = Case::new(30);
     for bad in [512, u32::MAX] {
         let tokens = vec![case.output[0], bad, case.output[2]];
-        let mut sequence = sequence(
-            &case.model,
-            settings(100, 8),
-            Some(Box::new(Stubborn(tokens))),
-            &case.prompt,
-        );
+        let mut sequence = sequence(&case.model, settings(100, 8), Some(Box::new(Stubborn(tokens))), &case.prompt);
         let step = sequence.step(100, &mut |_| None);
         assert_eq!(step.emitted, case.output[..2]);
         assert_eq!(sequence.metrics().drafted, 1);
@@ -355,11 +327,8 @@ fn trained(model: &Arc<Model<Cpu>>, prompt: &[Token], len: usize, blocks: &[usiz
     let truth = [prompt, &output].concat();
     for &block in blocks {
         let scripted = |plan| Box::new(Scripted::new(plan, truth.clone(), model.vocab()));
-        let drafters: [Box<dyn Drafter>; 3] = [
-            Box::new(Ngram::new()),
-            scripted(Plan::Oracle),
-            scripted(Plan::Random(block as u64)),
-        ];
+        let drafters: [Box<dyn Drafter>; 3] =
+            [Box::new(Ngram::new()), scripted(Plan::Oracle), scripted(Plan::Random(block as u64))];
         for drafter in drafters {
             let name = drafter.name();
             let what = format!("{name} in blocks of {block}");

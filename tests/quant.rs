@@ -13,18 +13,11 @@ use verbatim::with_block;
 const ROW: usize = 1024;
 
 fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/data/quant")
-            .join(name),
-    )
-    .unwrap()
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/quant").join(name)).unwrap()
 }
 
 fn normal_row(rng: &mut SmallRng, n: usize) -> Vec<f32> {
-    (0..n)
-        .map(|_| (0..12).map(|_| rng.random::<f32>()).sum::<f32>() - 6.0)
-        .collect()
+    (0..n).map(|_| (0..12).map(|_| rng.random::<f32>()).sum::<f32>() - 6.0).collect()
 }
 
 /// A row of activations that owns its parts.
@@ -43,11 +36,7 @@ impl Quantised {
     }
 
     fn view(&self) -> Activations<'_> {
-        Activations {
-            q: &self.q,
-            d: &self.d,
-            sums: &self.sums,
-        }
+        Activations { q: &self.q, d: &self.d, sums: &self.sums }
     }
 
     fn value(&self, i: usize) -> f64 {
@@ -67,22 +56,13 @@ fn dot_row(format: Format, w: &[u8], x: &Quantised) -> f32 {
 fn weights_are_those_of_the_gguf_package_bit_for_bit() {
     for format in Format::all() {
         let raw = fixture(&format!("{format}.raw"));
-        let expected: Vec<u32> = fixture(&format!("{format}.f32"))
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| u32::from_le_bytes(b))
-            .collect();
+        let expected: Vec<u32> =
+            fixture(&format!("{format}.f32")).as_chunks().0.iter().map(|&b| u32::from_le_bytes(b)).collect();
         let mut weights = vec![0.0; raw.len() / format.block_bytes() * format.block_weights()];
         canon::dequantize_row(format, &raw, &mut weights);
         assert_eq!(weights.len(), expected.len(), "{format}");
         for (i, (w, e)) in weights.iter().zip(&expected).enumerate() {
-            assert_eq!(
-                w.to_bits(),
-                *e,
-                "{format}: weight {i} is {w}, not {}",
-                f32::from_bits(*e)
-            );
+            assert_eq!(w.to_bits(), *e, "{format}: weight {i} is {w}, not {}", f32::from_bits(*e));
         }
     }
 }
@@ -92,20 +72,11 @@ fn weights_are_read_at_any_alignment() {
     for format in Format::all() {
         let raw = fixture(&format!("{format}.raw"));
         let shifted: Vec<u8> = [&[0], raw.as_slice()].concat();
-        let mut weights = [
-            vec![0.0; raw.len() / format.block_bytes() * format.block_weights()],
-            vec![],
-        ];
+        let mut weights = [vec![0.0; raw.len() / format.block_bytes() * format.block_weights()], vec![]];
         weights[1] = weights[0].clone();
         canon::dequantize_row(format, &raw, &mut weights[0]);
         canon::dequantize_row(format, &shifted[1..], &mut weights[1]);
-        assert!(
-            weights[0]
-                .iter()
-                .zip(&weights[1])
-                .all(|(a, b)| a.to_bits() == b.to_bits()),
-            "{format}"
-        );
+        assert!(weights[0].iter().zip(&weights[1]).all(|(a, b)| a.to_bits() == b.to_bits()), "{format}");
     }
 }
 
@@ -124,11 +95,7 @@ fn the_integer_part_of_a_block_does_not_depend_on_the_order() {
         for at in order {
             let sub = at / B::SUB;
             i += i64::from(scale[sub]) * i64::from(q[at]) * i64::from(x[at]);
-            m += if B::HAS_MIN {
-                i64::from(min[sub]) * i64::from(x[at])
-            } else {
-                0
-            };
+            m += if B::HAS_MIN { i64::from(min[sub]) * i64::from(x[at]) } else { 0 };
         }
         let (exact_i, exact_m) = canon::dot_block(block, &x, &sums);
         assert_eq!((i64::from(exact_i), i64::from(exact_m)), (i, m), "{}", B::FORMAT);
@@ -171,10 +138,7 @@ fn a_quantised_dot_product_is_that_of_its_dequantised_parts() {
         let size: f64 = terms().map(|(i, w)| (f64::from(*w) * quantised.value(i)).abs()).sum();
         assert!((dot - exact).abs() <= 1e-6 * size, "{format}: {dot} against {exact}");
         let unrounded: f64 = terms().map(|(i, w)| f64::from(*w) * f64::from(x[i])).sum();
-        assert!(
-            (dot - unrounded).abs() <= 0.01 * size,
-            "{format}: {dot} against {unrounded} in floats"
-        );
+        assert!((dot - unrounded).abs() <= 0.01 * size, "{format}: {dot} against {unrounded} in floats");
     }
 }
 
@@ -234,10 +198,7 @@ fn a_block_of_zeros_is_zeros_and_what_is_not_finite_shows_in_every_dot_product()
     assert!(row.d[0] == 0.0 && row.q[..32].iter().all(|&q| q == 0));
     for value in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let row = block(value);
-        assert!(
-            row.q.iter().all(|&q| q == 0) && row.sums.iter().all(|&s| s == 0),
-            "{value}"
-        );
+        assert!(row.q.iter().all(|&q| q == 0) && row.sums.iter().all(|&s| s == 0), "{value}");
         assert!(row.d[0] == 0.0 && !row.d[1].is_finite(), "{value}");
         let w = synthetic::random_blocks(Format::Q8_0, &mut SmallRng::seed_from_u64(5), 2, 1.0);
         assert!(dot_row(Format::Q8_0, &w, &row).is_nan(), "{value}");
@@ -298,14 +259,7 @@ fn synthetic_weights_have_the_wanted_deviation() {
         canon::dequantize_row(format, &w, &mut weights);
         let mean = weights.iter().sum::<f32>() / n as f32;
         let std = (weights.iter().map(|w| w * w).sum::<f32>() / n as f32).sqrt();
-        let bounds = if format == Format::MXFP4 {
-            0.01..0.021
-        } else {
-            0.0195..0.0205
-        };
-        assert!(
-            bounds.contains(&std) && mean.abs() < 0.001,
-            "{format}: {std} around {mean}"
-        );
+        let bounds = if format == Format::MXFP4 { 0.01..0.021 } else { 0.0195..0.0205 };
+        assert!(bounds.contains(&std) && mean.abs() < 0.001, "{format}: {std} around {mean}");
     }
 }

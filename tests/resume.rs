@@ -21,12 +21,7 @@ use xxhash_rust::xxh3::xxh3_128;
 const CONTEXT: usize = 512;
 
 fn settings() -> Settings {
-    Settings {
-        context: CONTEXT,
-        block: 0,
-        kv: KvFormat::F16,
-        checkpoints: 3,
-    }
+    Settings { context: CONTEXT, block: 0, kv: KvFormat::F16, checkpoints: 3 }
 }
 
 /// A small model: these tests read long prompts many times.
@@ -94,17 +89,10 @@ fn a_second_turn_evaluates_only_its_new_tokens() {
             let held = prompt.len() + out.len() - 1;
             prompt.extend(out);
             prompt.extend(random.tokens(turn, model.vocab()));
-            assert_eq!(
-                read(&mut sequence, &prompt),
-                prompt.len() - 1 - held,
-                "{first} tokens, turn of {turn}"
-            );
+            assert_eq!(read(&mut sequence, &prompt), prompt.len() - 1 - held, "{first} tokens, turn of {turn}");
             let mut fresh = cold(&model);
             read(&mut fresh, &prompt);
-            assert!(
-                sequence.snapshot() == fresh.snapshot(),
-                "{first} tokens, turn of {turn}"
-            );
+            assert!(sequence.snapshot() == fresh.snapshot(), "{first} tokens, turn of {turn}");
         }
     }
 }
@@ -133,16 +121,8 @@ fn diverge(model: &Arc<Model<Cpu>>, path: &Path, first: &[Token], at: usize, che
     prompt.extend((0..6).map(|i| (first.get(at + i).map_or(0, |t| t + 1) + i as u32 * 3) % 128));
     let mut sequence = resumed(model, path);
     let held = sequence.tokens().len() - 1;
-    let nearest = if held <= at {
-        held
-    } else {
-        checkpoints.iter().copied().filter(|&c| c <= at).max().unwrap_or(0)
-    };
-    assert_eq!(
-        read(&mut sequence, &prompt),
-        prompt.len() - 1 - nearest,
-        "diverging at {at}"
-    );
+    let nearest = if held <= at { held } else { checkpoints.iter().copied().filter(|&c| c <= at).max().unwrap_or(0) };
+    assert_eq!(read(&mut sequence, &prompt), prompt.len() - 1 - nearest, "diverging at {at}");
     let mut fresh = cold(model);
     read(&mut fresh, &prompt);
     assert!(reply(&mut sequence) == reply(&mut fresh), "diverging at {at}");
@@ -182,10 +162,7 @@ fn without_checkpoints_a_diverging_prompt_starts_anew_and_is_right() {
     let model = model(1);
     let mut random = Random::new(25);
     let prompt = random.tokens(60, model.vocab());
-    let none = Settings {
-        checkpoints: 0,
-        ..settings()
-    };
+    let none = Settings { checkpoints: 0, ..settings() };
     let mut sequence = Sequence::new(model.clone(), none, None).unwrap();
     read(&mut sequence, &prompt);
     let mut other = prompt[..40].to_vec();
@@ -226,10 +203,7 @@ fn refused(sequence: &mut Sequence<Cpu>, path: &Path, bytes: &[u8], says: &str) 
     std::fs::write(path, bytes).unwrap();
     let error = sequence.resume(path).expect_err("a bad session is refused").to_string();
     assert!(error.contains(says), "`{error}` does not say `{says}`");
-    assert!(
-        error.contains(path.to_str().unwrap()),
-        "`{error}` does not name the file"
-    );
+    assert!(error.contains(path.to_str().unwrap()), "`{error}` does not name the file");
     assert_eq!(sequence.tokens(), tokens);
     assert!(sequence.snapshot() == state, "a refused session changes nothing");
 }
@@ -321,10 +295,7 @@ fn a_session_that_does_not_fit_is_refused_and_changes_nothing() {
         refused(&mut sequence, &path, &bytes, says);
     };
     of(2, settings(), "another model");
-    let f32 = Settings {
-        kv: KvFormat::F32,
-        ..settings()
-    };
+    let f32 = Settings { kv: KvFormat::F32, ..settings() };
     of(1, f32, "f32");
     // The state alone would fit the second one; its last token, not evaluated yet, would not.
     for context in [38, 39] {
@@ -340,13 +311,7 @@ fn a_session_file_that_is_absent_or_cannot_be_written_is_an_error() {
     let absent = path.with_file_name("absent");
     assert!(sequence.resume(&absent).unwrap_err().to_string().contains("absent"));
     let nowhere = path.with_file_name("no-such-folder").join("session");
-    assert!(
-        sequence
-            .save(&nowhere)
-            .unwrap_err()
-            .to_string()
-            .contains("no-such-folder")
-    );
+    assert!(sequence.save(&nowhere).unwrap_err().to_string().contains("no-such-folder"));
 }
 
 /// Interrupts a prompt after the first pass.
@@ -378,13 +343,7 @@ fn an_interrupted_or_refused_prompt_leaves_a_sequence_that_goes_on() {
     let too_long = vec![1; CONTEXT + 1];
     for bad in [&[][..], &too_long, &[1, 2, 128]] {
         let (tokens, state) = (sequence.tokens().to_vec(), sequence.snapshot());
-        assert!(
-            sequence
-                .prompt(bad, &mut Unwatched)
-                .unwrap_err()
-                .to_string()
-                .contains("prompt")
-        );
+        assert!(sequence.prompt(bad, &mut Unwatched).unwrap_err().to_string().contains("prompt"));
         assert!(sequence.tokens() == tokens && sequence.snapshot() == state);
     }
     read(&mut sequence, &prompt);

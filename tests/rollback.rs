@@ -40,10 +40,7 @@ fn follow(model: &Arc<Model<Cpu>>, reference: &Reference, script: &[(usize, usiz
         assert_eq!(step.emitted.len(), right + 1, "step {i} of {script:?}");
         assert_eq!(sequence.tokens(), &truth[..len], "step {i} of {script:?}");
         let same = sequence.snapshot().body() == reference.state(len - 1).body();
-        assert!(
-            same,
-            "the state after step {i} of {script:?} ({right} of {drafted} kept) differs"
-        );
+        assert!(same, "the state after step {i} of {script:?} ({right} of {drafted} kept) differs");
     }
 }
 
@@ -70,11 +67,7 @@ fn every_acceptance_then_empty_drafts_then_drafts_leaves_the_state_of_plain_deco
 
 #[test]
 fn the_same_in_a_dense_model_with_a_longer_convolution() {
-    let spec = Spec {
-        taps: 7,
-        interval: 2,
-        ..Spec::dense()
-    };
+    let spec = Spec { taps: 7, interval: 2, ..Spec::dense() };
     every_acceptance(&spec, 1);
 }
 
@@ -174,10 +167,9 @@ fn buffers(layers: &[LayerShape], positions: usize, kv: KvFormat) -> Vec<(String
     let mut at = 0;
     for (i, layer) in layers.iter().enumerate() {
         let parts = match layer {
-            LayerShape::Attention(a) => [
-                ("K", kv.bytes(), positions * a.kv_width()),
-                ("V", kv.bytes(), positions * a.kv_width()),
-            ],
+            LayerShape::Attention(a) => {
+                [("K", kv.bytes(), positions * a.kv_width()), ("V", kv.bytes(), positions * a.kv_width())]
+            }
             LayerShape::Delta(d) => [("S", 4, d.state_len()), ("window", 4, d.window_len())],
         };
         for (name, bytes, len) in parts {

@@ -14,10 +14,7 @@ pub struct Block {
 impl Block {
     /// An empty block.
     pub fn new(capacity: usize) -> Block {
-        Block {
-            tokens: Vec::with_capacity(capacity),
-            capacity,
-        }
+        Block { tokens: Vec::with_capacity(capacity), capacity }
     }
 
     /// Empties it and sets its capacity.

@@ -98,10 +98,7 @@ impl Ngram {
 
     /// Brings the index up to `history`: the new tokens alone if the old ones are still there, else anew.
     fn follow(&mut self, history: &[Token]) {
-        assert!(
-            u32::try_from(history.len()).is_ok(),
-            "a history of 2^32 tokens cannot be indexed"
-        );
+        assert!(u32::try_from(history.len()).is_ok(), "a history of 2^32 tokens cannot be indexed");
         if !history.starts_with(&self.history) {
             self.forget_history();
         }
@@ -368,11 +365,7 @@ mod tests {
         let mut history = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2];
         let drafted = proposal(&mut drafter, &history, 8);
         assert_eq!(drafted[..2], [3, 4]);
-        drafter.observe(&Outcome {
-            drafted: &drafted,
-            accepted: 1,
-            emitted: &[3, 50],
-        });
+        drafter.observe(&Outcome { drafted: &drafted, accepted: 1, emitted: &[3, 50] });
         history.extend([3, 50]);
         assert_eq!(proposal(&mut drafter, &history, 8), [5, 6]);
     }
@@ -382,18 +375,10 @@ mod tests {
         let mut drafter = Ngram::new();
         let drafted = proposal(&mut drafter, &[7, 7, 7], 8);
         // The output ends inside the block, and the next history is not longer by what was emitted.
-        drafter.observe(&Outcome {
-            drafted: &drafted,
-            accepted: drafted.len(),
-            emitted: &drafted,
-        });
+        drafter.observe(&Outcome { drafted: &drafted, accepted: drafted.len(), emitted: &drafted });
         assert_eq!(proposal(&mut drafter, &[7, 7, 7, 5], 8), []);
         let drafted = proposal(&mut drafter, &[1, 2, 3, 1, 2], 8);
-        drafter.observe(&Outcome {
-            drafted: &drafted,
-            accepted: 0,
-            emitted: &[9],
-        });
+        drafter.observe(&Outcome { drafted: &drafted, accepted: 0, emitted: &[9] });
         assert_eq!(proposal(&mut drafter, &[4, 5, 6, 8, 9], 8), []);
     }
 
@@ -402,10 +387,7 @@ mod tests {
         let mut drafter = Ngram::new();
         proposal(&mut drafter, &[1, 2, 3, 4, 1, 2], 8);
         assert_eq!(drafter.longest_match(&[1, 2, 3, 1]), None);
-        assert_eq!(
-            drafter.longest_match(&[7, 1, 2, 9, 9, 1, 2]),
-            Some(Match { length: 2, next: 3 })
-        );
+        assert_eq!(drafter.longest_match(&[7, 1, 2, 9, 9, 1, 2]), Some(Match { length: 2, next: 3 }));
     }
 
     #[test]
@@ -417,11 +399,7 @@ mod tests {
             if drafted.is_empty() {
                 break;
             }
-            drafter.observe(&Outcome {
-                drafted: &drafted,
-                accepted: 0,
-                emitted: &[9],
-            });
+            drafter.observe(&Outcome { drafted: &drafted, accepted: 0, emitted: &[9] });
         }
         assert_eq!(proposal(&mut drafter, &history, 8), []);
         assert!((0..200).any(|_| !proposal(&mut drafter, &history, 8).is_empty()));
@@ -433,11 +411,7 @@ mod tests {
         let history: Vec<Token> = (0..40).chain(0..2).collect();
         for _ in 0..32 {
             let drafted = proposal(&mut drafter, &history, 16);
-            drafter.observe(&Outcome {
-                drafted: &drafted,
-                accepted: drafted.len(),
-                emitted: &drafted,
-            });
+            drafter.observe(&Outcome { drafted: &drafted, accepted: drafted.len(), emitted: &drafted });
         }
         assert_eq!(proposal(&mut drafter, &history, 16).len(), 16);
     }
@@ -447,11 +421,7 @@ mod tests {
         let history: Vec<Token> = (0..40).chain(0..2).collect();
         let mut drafter = Ngram::new();
         let fresh = proposal(&mut drafter, &history, 16);
-        drafter.observe(&Outcome {
-            drafted: &fresh,
-            accepted: 0,
-            emitted: &[9],
-        });
+        drafter.observe(&Outcome { drafted: &fresh, accepted: 0, emitted: &[9] });
         drafter.reset();
         assert_eq!(proposal(&mut drafter, &history, 16), fresh);
     }

@@ -35,13 +35,7 @@ impl Scripted {
     pub fn new(plan: Plan, truth: Vec<Token>, vocab: usize) -> Scripted {
         assert!(vocab >= 2, "a vocabulary has two tokens");
         let random = if let Plan::Random(seed) = plan { seed } else { 0 };
-        Scripted {
-            plan,
-            truth,
-            vocab,
-            step: 0,
-            random,
-        }
+        Scripted { plan, truth, vocab, step: 0, random }
     }
 
     /// The next number of a 64-bit generator (splitmix64; Steele, Lea, Flood 2014), below `bound`.

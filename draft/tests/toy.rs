@@ -9,10 +9,7 @@ struct Chance(u64);
 
 impl Chance {
     fn below(&mut self, bound: u32) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % u64::from(bound)) as u32
     }
 }
@@ -26,10 +23,7 @@ struct Markov {
 impl Markov {
     fn new(vocabulary: Token, chance: &mut Chance) -> Self {
         let pairs = (vocabulary * vocabulary) as usize;
-        Markov {
-            next: (0..pairs).map(|_| chance.below(vocabulary)).collect(),
-            vocabulary,
-        }
+        Markov { next: (0..pairs).map(|_| chance.below(vocabulary)).collect(), vocabulary }
     }
 
     fn choose(&self, history: &[Token]) -> Token {
@@ -55,11 +49,7 @@ struct Run {
 /// Greedy block-verify decoding of `count` tokens, blocks of at most `capacity`.
 fn generate(model: &Markov, prompt: &[Token], count: usize, capacity: usize, drafter: &mut dyn Drafter) -> Run {
     let end = prompt.len() + count;
-    let mut run = Run {
-        text: Vec::new(),
-        passes: 0,
-        accepted: Vec::new(),
-    };
+    let mut run = Run { text: Vec::new(), passes: 0, accepted: Vec::new() };
     let mut text = Text(prompt.to_vec());
     let mut block = Block::default();
     while text.0.len() < end {
@@ -76,11 +66,7 @@ fn generate(model: &Markov, prompt: &[Token], count: usize, capacity: usize, dra
         let emitted = &text.0[kept..];
         let accepted = emitted.len() - 1;
         if !block.is_empty() {
-            drafter.observe(&Outcome {
-                drafted: block.tokens(),
-                accepted,
-                emitted,
-            });
+            drafter.observe(&Outcome { drafted: block.tokens(), accepted, emitted });
         }
         run.passes += 1;
         run.accepted.push((block.len(), accepted));
@@ -110,20 +96,9 @@ fn scripted(plan: Plan, truth: &[Token], vocabulary: Token) -> Scripted {
 }
 
 fn drafters(truth: &[Token], vocabulary: Token) -> Vec<Box<dyn Drafter>> {
-    let steps = (0..=8)
-        .flat_map(|drafted| (0..=drafted).map(move |right| (drafted, right)))
-        .collect();
-    let plans = [
-        Plan::Empty,
-        Plan::Oracle,
-        Plan::Wrong,
-        Plan::Random(3),
-        Plan::Steps(steps),
-        Plan::Overrun,
-    ];
-    let scripted = plans
-        .into_iter()
-        .map(|plan| Box::new(scripted(plan, truth, vocabulary)) as Box<dyn Drafter>);
+    let steps = (0..=8).flat_map(|drafted| (0..=drafted).map(move |right| (drafted, right))).collect();
+    let plans = [Plan::Empty, Plan::Oracle, Plan::Wrong, Plan::Random(3), Plan::Steps(steps), Plan::Overrun];
+    let scripted = plans.into_iter().map(|plan| Box::new(scripted(plan, truth, vocabulary)) as Box<dyn Drafter>);
     scripted.chain([Box::new(Ngram::new()) as Box<dyn Drafter>]).collect()
 }
 
@@ -166,13 +141,7 @@ fn scripted_drafters_are_as_right_as_they_say() {
         let wrong = generate(&model, &prompt, 90, 8, &mut scripted(Plan::Wrong, &truth, vocabulary));
         assert!(wrong.accepted.iter().all(|&(_, accepted)| accepted == 0));
         let steps = [(3, 1), (0, 0), (5, 5), (8, 0), (0, 0), (1, 1)];
-        let run = generate(
-            &model,
-            &prompt,
-            90,
-            8,
-            &mut scripted(Plan::Steps(steps.to_vec()), &truth, vocabulary),
-        );
+        let run = generate(&model, &prompt, 90, 8, &mut scripted(Plan::Steps(steps.to_vec()), &truth, vocabulary));
         assert_eq!(run.accepted[..6], steps);
         assert_eq!(run.accepted[6], steps[0], "a script starts over");
     }
@@ -201,11 +170,7 @@ fn a_loop_is_drafted_whole() {
     let mut chance = Chance(5);
     let model = Markov::new(4, &mut chance);
     let run = generate(&model, &[0, 1], 400, 16, &mut Ngram::new());
-    assert!(
-        run.passes < 60,
-        "{} passes for a text with a period of at most 16",
-        run.passes
-    );
+    assert!(run.passes < 60, "{} passes for a text with a period of at most 16", run.passes);
 }
 
 /// The longest suffix that also ends further left, and its most recent such end, by looking everywhere.
@@ -215,10 +180,7 @@ fn naive_match(history: &[Token], shortest: usize, longest: usize) -> Option<Mat
         pairs.take(longest).take_while(|(a, b)| a == b).count()
     };
     (1..history.len())
-        .map(|next| Match {
-            length: agree(next),
-            next,
-        })
+        .map(|next| Match { length: agree(next), next })
         .filter(|found| found.length >= shortest)
         .max_by_key(|found| (found.length, found.next))
 }
@@ -242,16 +204,9 @@ fn the_index_finds_what_a_naive_search_finds() {
                 _ => history.extend((0..chance.below(30)).map(|_| chance.below(alphabet))),
             }
             let expected = naive_match(&history, shortest, longest);
-            assert_eq!(
-                drafter.longest_match(&history),
-                expected,
-                "{history:?}, {shortest}..={longest}"
-            );
+            assert_eq!(drafter.longest_match(&history), expected, "{history:?}, {shortest}..={longest}");
             lengths_seen.extend(expected.map(|found| found.length));
         }
     }
-    assert!(
-        lengths_seen.len() > 24,
-        "only match lengths {lengths_seen:?} were tried"
-    );
+    assert!(lengths_seen.len() > 24, "only match lengths {lengths_seen:?} were tried");
 }

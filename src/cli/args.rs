@@ -210,11 +210,7 @@ fn positive(text: &str) -> Result<usize, String> {
 
 fn threads(text: &str) -> Result<usize, String> {
     let n = positive(text)?;
-    if n <= 1024 {
-        Ok(n)
-    } else {
-        Err("expected at most 1024 threads".to_owned())
-    }
+    if n <= 1024 { Ok(n) } else { Err("expected at most 1024 threads".to_owned()) }
 }
 
 fn block(text: &str) -> Result<usize, String> {

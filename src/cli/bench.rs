@@ -82,12 +82,7 @@ fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Res
         Some(path) => e.at(path),
         None => e,
     })?;
-    let plan = drafting::Plan {
-        loaded,
-        block: args.block,
-        tokens: args.tokens,
-        repeat: args.repeat,
-    };
+    let plan = drafting::Plan { loaded, block: args.block, tokens: args.tokens, repeat: args.repeat };
     let bar = terminal::bar("runs", plan.runs(&jobs));
     let measured = plan.measure(&jobs, &bar)?;
     bar.finish_and_clear();
@@ -95,11 +90,7 @@ fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Res
 }
 
 fn passes(args: &BenchArgs, loaded: &Loaded) -> Result<Report> {
-    let plan = passes::Plan {
-        loaded,
-        threads: setup::threads(args.model.threads),
-        repeat: args.repeat,
-    };
+    let plan = passes::Plan { loaded, threads: setup::threads(args.model.threads), repeat: args.repeat };
     let bar = terminal::bar("passes", plan.rounds());
     let measured = plan.measure(&bar)?;
     bar.finish_and_clear();

@@ -48,12 +48,10 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
         bar: terminal::bar("checking", 0),
     };
     for (i, prompt) in prompts.iter().enumerate() {
-        check
-            .prompt(i + 1, prompt, prompts.len())
-            .map_err(|e| match &args.prompts {
-                Some(path) => e.at(path),
-                None => e,
-            })?;
+        check.prompt(i + 1, prompt, prompts.len()).map_err(|e| match &args.prompts {
+            Some(path) => e.at(path),
+            None => e,
+        })?;
     }
     check.bar.finish_and_clear();
     if let Some(path) = &args.record {
@@ -119,12 +117,8 @@ impl Check<'_> {
             self.bar.inc(1);
         }
         for (_, arg) in plans::real() {
-            let config = Config {
-                group: "prefix reuse".to_owned(),
-                who: plans::Who::Real(arg),
-                block: DEFAULT_BLOCK,
-                limits,
-            };
+            let config =
+                Config { group: "prefix reuse".to_owned(), who: plans::Who::Real(arg), block: DEFAULT_BLOCK, limits };
             let tally = self.reused(&plain, &config)?;
             self.report.add(place(number, prompt, &config), tally);
         }
@@ -134,11 +128,7 @@ impl Check<'_> {
     /// Limits of an ordinary run: room for what is asked for and for every run that goes beyond it.
     fn limits(&self, prompt: &Prompt) -> Limits {
         let tokens = self.record.tokens;
-        Limits {
-            context: (prompt.ids.len() + tokens + REACH).min(self.loaded.settings.context),
-            tokens,
-            stop_at: None,
-        }
+        Limits { context: (prompt.ids.len() + tokens + REACH).min(self.loaded.settings.context), tokens, stop_at: None }
     }
 
     /// One run from the prompt's state, which no draft has touched.
@@ -146,10 +136,7 @@ impl Check<'_> {
         let mut tally = Tally::default();
         let mut sequence = self.sequence(plain, config, 0)?;
         sequence.restore(&plain.prompt, &plain.start)?;
-        let course = Course {
-            limits: config.limits,
-            from: 0,
-        };
+        let course = Course { limits: config.limits, from: 0 };
         compare(self.loaded, plain, course, &mut sequence, &mut tally);
         Ok(tally)
     }
@@ -161,12 +148,7 @@ impl Check<'_> {
         let mut sequence = self.sequence(plain, config, setup::CHECKPOINTS)?;
         let half = plain.expected(config.limits).0 / 2;
         let longer = [&plain.prompt[..], &plain.tokens[..half]].concat();
-        for (prompt, from) in [
-            (&plain.prompt, 0),
-            (&plain.prompt, 0),
-            (&longer, half),
-            (&plain.prompt, 0),
-        ] {
+        for (prompt, from) in [(&plain.prompt, 0), (&plain.prompt, 0), (&longer, half), (&plain.prompt, 0)] {
             sequence.prompt(prompt, &mut Unwatched)?;
             let limits = config.limits;
             compare(self.loaded, plain, Course { limits, from }, &mut sequence, &mut tally);
@@ -181,12 +163,8 @@ impl Check<'_> {
         checkpoints: usize,
     ) -> Result<Sequence<crate::backend::cpu::Cpu>> {
         let model = &self.loaded.model;
-        let settings = Settings {
-            context: config.limits.context,
-            block: config.block,
-            checkpoints,
-            ..self.loaded.settings
-        };
+        let settings =
+            Settings { context: config.limits.context, block: config.block, checkpoints, ..self.loaded.settings };
         Sequence::new(model.clone(), settings, config.who.drafter(plain, model.vocab()))
     }
 }

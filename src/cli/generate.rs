@@ -39,31 +39,13 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     };
     let mut sequence = open_sequence(args, &loaded)?;
     let interrupt = Interrupt::catch()?;
-    let mut watch = PromptWatch {
-        bar: None,
-        top: args.top_logits,
-        seen: Vec::new(),
-        interrupt: interrupt.clone(),
-    };
+    let mut watch = PromptWatch { bar: None, top: args.top_logits, seen: Vec::new(), interrupt: interrupt.clone() };
     let clock = Instant::now();
     let evaluated = sequence.prompt(&prompt, &mut watch)?;
     watch.bar.inspect(ProgressBar::finish_and_clear);
     let prompt_time = clock.elapsed();
-    let printer = Printer {
-        text: Utf8Stream::new(),
-        stops,
-        quiet: args.json,
-        all: String::new(),
-        closed: false,
-    };
-    let mut run = Run {
-        args,
-        loaded: &loaded,
-        sequence,
-        printer,
-        interrupt,
-        top: Vec::new(),
-    };
+    let printer = Printer { text: Utf8Stream::new(), stops, quiet: args.json, all: String::new(), closed: false };
+    let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new() };
     let finish = run.generate()?;
     if let Some(path) = &args.session {
         run.sequence.save(path)?;
@@ -101,9 +83,7 @@ fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
         (None, Some(path), _) if path == Path::new("-") => stdin().map(Some),
         (None, Some(path), _) => {
             let bytes = fs::read(path).map_err(|e| Error::io(path, "read", &e))?;
-            String::from_utf8(bytes)
-                .map(Some)
-                .map_err(|_| Error::new("is not UTF-8").at(path))
+            String::from_utf8(bytes).map(Some).map_err(|_| Error::new("is not UTF-8").at(path))
         }
         (None, None, None) => Err(Error::new("give a prompt, -f FILE, or `-` for standard input").about("prompt")),
     }
@@ -112,27 +92,16 @@ fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
 /// Text to tokens: through the chat template, unless the user wants it raw.
 fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
     if args.raw {
-        let specials = if args.special {
-            Specials::Parse
-        } else {
-            Specials::AsText
-        };
+        let specials = if args.special { Specials::Parse } else { Specials::AsText };
         return loaded.tokenizer.encode(text, specials);
     }
-    let around = setup::Around {
-        system: args.system.as_deref(),
-        think: args.think,
-    };
+    let around = setup::Around { system: args.system.as_deref(), think: args.think };
     setup::encode_prompt(loaded, text, around)
 }
 
 fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> {
     let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
-    let settings = Settings {
-        block: args.draft.block,
-        checkpoints,
-        ..loaded.settings
-    };
+    let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
     let mut sequence = Sequence::new(loaded.model.clone(), settings, setup::drafter(args.draft.draft))?;
     if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
         sequence.resume(path)?;
@@ -142,10 +111,7 @@ fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> 
 
 /// The `n` largest of `logits` with their tokens, for JSON.
 fn top(logits: &[f32], n: usize) -> Value {
-    ranking::top(logits, n)
-        .into_iter()
-        .map(|(token, logit)| json!([token, logit]))
-        .collect()
+    ranking::top(logits, n).into_iter().map(|(token, logit)| json!([token, logit])).collect()
 }
 
 /// Shows progress through a long prompt, and keeps its top logits if they are wanted.
@@ -159,9 +125,7 @@ struct PromptWatch {
 impl Watch for PromptWatch {
     fn progress(&mut self, done: usize, total: usize) {
         if total >= LONG_PROMPT {
-            self.bar
-                .get_or_insert_with(|| terminal::bar("prompt", total))
-                .set_position(done as u64);
+            self.bar.get_or_insert_with(|| terminal::bar("prompt", total)).set_position(done as u64);
         }
     }
 

@@ -126,7 +126,7 @@ impl<'g> Facts<'g> {
     fn judge(&mut self, cpu: Cpu) {
         let supported: Vec<&str> = Format::all().map(Format::name).collect();
         for format in self.formats.iter().filter(|f| !f.supported) {
-            let first = self.gguf.tensors().find(|t| Format::ggml_name(t.ggml) == format.name);
+            let first = self.gguf.tensors().find(|t| t.format_name() == format.name);
             let first = first.map_or("", |t| &t.name);
             self.unsupported.push(format!(
                 "{first}: {} of {} tensors have the format {}; supported: {}",
@@ -156,16 +156,16 @@ impl<'g> Facts<'g> {
 
 /// Tensors by format, most bytes first.
 fn formats(gguf: &Gguf) -> Vec<FormatUse> {
-    let mut uses: BTreeMap<u32, FormatUse> = BTreeMap::new();
+    let mut uses: BTreeMap<&str, FormatUse> = BTreeMap::new();
     for tensor in gguf.tensors() {
-        let entry = uses.entry(tensor.ggml).or_insert(FormatUse {
-            name: Format::ggml_name(tensor.ggml),
-            supported: Format::from_ggml(tensor.ggml).is_some(),
+        let entry = uses.entry(tensor.format_name()).or_insert(FormatUse {
+            name: tensor.format_name(),
+            supported: tensor.format.is_ok(),
             tensors: 0,
             bytes: 0,
         });
         entry.tensors += 1;
-        entry.bytes += tensor.bytes;
+        entry.bytes += tensor.bytes().unwrap_or(0);
     }
     let mut uses: Vec<FormatUse> = uses.into_values().collect();
     uses.sort_by_key(|u| std::cmp::Reverse(u.bytes));

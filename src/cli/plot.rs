@@ -95,11 +95,7 @@ impl Canvas {
              <title>{0}</title>\n{STYLE}\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
             escaped(title)
         );
-        let _ = writeln!(
-            svg,
-            "<text class=\"title\" x=\"{LEFT}\" y=\"28\">{}</text>",
-            escaped(title)
-        );
+        let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"28\">{}</text>", escaped(title));
         let mut canvas = Canvas { svg, most };
         let mut i = 0.0;
         while i * step <= most * 1.0001 {
@@ -193,27 +189,15 @@ impl Curve<'_> {
         let mut path = String::new();
         for &(px, py) in self.points {
             let at = (x(px), canvas.y(py));
-            let _ = write!(
-                path,
-                "{}{:.1} {:.1}",
-                if path.is_empty() { "M" } else { "L" },
-                at.0,
-                at.1
-            );
-            let dot = format!(
-                "<circle fill=\"{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>\n",
-                COLOURS[0], at.0, at.1
-            );
+            let _ = write!(path, "{}{:.1} {:.1}", if path.is_empty() { "M" } else { "L" }, at.0, at.1);
+            let dot = format!("<circle fill=\"{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>\n", COLOURS[0], at.0, at.1);
             canvas.svg.push_str(&dot);
             if at.0 - labelled > 20.0 {
                 canvas.text((at.0, BOTTOM + 20.0), "middle", &px.to_string());
                 labelled = at.0;
             }
         }
-        let path = format!(
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n",
-            COLOURS[0]
-        );
+        let path = format!("<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", COLOURS[0]);
         canvas.svg.push_str(&path);
         canvas.text(((LEFT + RIGHT) / 2.0, BOTTOM + 48.0), "middle", self.x);
         canvas.finish()
@@ -244,48 +228,18 @@ mod tests {
     #[test]
     fn bars_are_well_formed_whatever_the_values_and_names() {
         let series = ["ngram".to_owned(), "a<b>&\"c\"\u{0}".to_owned()];
-        for values in [
-            vec![1.5, 3.0],
-            vec![0.0, f64::NAN],
-            vec![f64::INFINITY, 1e9],
-            vec![-1.0, 1e-9],
-        ] {
+        for values in [vec![1.5, 3.0], vec![0.0, f64::NAN], vec![f64::INFINITY, 1e9], vec![-1.0, 1e-9]] {
             let groups = [("quote & list".to_owned(), values.clone()), ("x".to_owned(), values)];
-            let svg = Bars {
-                title: "t<",
-                unit: "u>",
-                series: &series,
-                groups: &groups,
-                mark: 1.0,
-            }
-            .svg();
+            let svg = Bars { title: "t<", unit: "u>", series: &series, groups: &groups, mark: 1.0 }.svg();
             assert_well_formed(&svg);
             assert!(svg.contains("quote &amp; list") && svg.contains("a&lt;b&gt;&amp;&quot;c&quot;<"));
         }
-        assert_well_formed(
-            &Bars {
-                title: "",
-                unit: "",
-                series: &[],
-                groups: &[],
-                mark: 1.0,
-            }
-            .svg(),
-        );
+        assert_well_formed(&Bars { title: "", unit: "", series: &[], groups: &[], mark: 1.0 }.svg());
     }
 
     #[test]
     fn a_curve_is_well_formed_whatever_the_points() {
-        let draw = |points: &[(f64, f64)]| {
-            Curve {
-                title: "t",
-                x: "x",
-                y: "y",
-                diagonal: "d",
-                points,
-            }
-            .svg()
-        };
+        let draw = |points: &[(f64, f64)]| Curve { title: "t", x: "x", y: "y", diagonal: "d", points }.svg();
         for points in [&[(1.0, 1.0), (2.0, 1.3), (64.0, 20.0)][..], &[(1.0, f64::NAN)], &[]] {
             assert_well_formed(&draw(points));
         }

@@ -89,18 +89,9 @@ pub fn load(args: &ModelArgs) -> Result<Loaded> {
     for warning in model.warnings() {
         eprintln!("warning: {warning}");
     }
-    let settings = Settings {
-        context: context(args.ctx, model.config().context),
-        block: 0,
-        kv: kv(args.kv),
-        checkpoints: 0,
-    };
-    Ok(Loaded {
-        model: Arc::new(model),
-        tokenizer,
-        template,
-        settings,
-    })
+    let settings =
+        Settings { context: context(args.ctx, model.config().context), block: 0, kv: kv(args.kv), checkpoints: 0 };
+    Ok(Loaded { model: Arc::new(model), tokenizer, template, settings })
 }
 
 /// The drafter that was asked for.

@@ -110,13 +110,7 @@ pub fn builtin() -> Vec<Prompt> {
         ("free text", &FREE),
     ];
     let prompts = |(task, texts): (&str, &[&str])| -> Vec<Prompt> {
-        texts
-            .iter()
-            .map(|&text| Prompt {
-                task: task.to_owned(),
-                text: text.to_owned(),
-            })
-            .collect()
+        texts.iter().map(|&text| Prompt { task: task.to_owned(), text: text.to_owned() }).collect()
     };
     tasks.into_iter().flat_map(prompts).collect()
 }
@@ -134,10 +128,7 @@ struct Line {
 /// If the file cannot be read, a line is not such an object (the error names it), or no line is left.
 pub fn from_file(path: &Path) -> Result<Vec<Prompt>> {
     let lines: Vec<Line> = lines(path, "a \"prompt\" string and perhaps a \"task\" string")?;
-    let prompt = |line: Line| Prompt {
-        task: task(line.task),
-        text: line.prompt,
-    };
+    let prompt = |line: Line| Prompt { task: task(line.task), text: line.prompt };
     Ok(lines.into_iter().map(prompt).collect())
 }
 
@@ -202,16 +193,8 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_named() {
-        for bad in [
-            "{\"prompt\": 1}",
-            "{\"text\": \"a\"}",
-            "not json",
-            "[]",
-            "{\"prompt\": \"a\", \"task\": []}",
-        ] {
-            let error = read(&format!("{{\"prompt\": \"a\"}}\n\n{bad}\n"))
-                .unwrap_err()
-                .to_string();
+        for bad in ["{\"prompt\": 1}", "{\"text\": \"a\"}", "not json", "[]", "{\"prompt\": \"a\", \"task\": []}"] {
+            let error = read(&format!("{{\"prompt\": \"a\"}}\n\n{bad}\n")).unwrap_err().to_string();
             assert!(error.contains(": line 3: expected a JSON object"), "{error}");
         }
     }

@@ -34,11 +34,7 @@ impl Finish {
 /// How many drafted tokens are what the model itself chose. `choices[i]` is its token after row `i`, so that
 /// `choices[..=accepted]` are the tokens of this pass: the accepted drafts and the bonus.
 pub fn accept(drafted: &[Token], choices: &[Token]) -> usize {
-    assert_eq!(
-        choices.len(),
-        drafted.len() + 1,
-        "a pass has a row for the last token and one for each draft"
-    );
+    assert_eq!(choices.len(), drafted.len() + 1, "a pass has a row for the last token and one for each draft");
     drafted.iter().zip(choices).take_while(|(d, c)| d == c).count()
 }
 

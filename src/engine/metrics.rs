@@ -76,10 +76,7 @@ fn add(counters: &mut Vec<usize>, more: &[usize]) {
 impl Metrics {
     /// Counts one pass.
     pub fn record(&mut self, pass: Pass, draft_time: Duration, time: Duration) {
-        assert!(
-            pass.accepted <= pass.drafted && pass.accepted <= pass.emitted,
-            "accepted tokens were drafted"
-        );
+        assert!(pass.accepted <= pass.drafted && pass.accepted <= pass.emitted, "accepted tokens were drafted");
         self.passes += 1;
         self.rows += pass.drafted + 1;
         self.drafted += pass.drafted;
@@ -128,11 +125,7 @@ impl Metrics {
     /// Emitted tokens per second of step time.
     pub fn tokens_per_second(&self) -> f64 {
         let seconds = self.time.as_secs_f64();
-        if seconds > 0.0 {
-            self.emitted as f64 / seconds
-        } else {
-            0.0
-        }
+        if seconds > 0.0 { self.emitted as f64 / seconds } else { 0.0 }
     }
 }
 
@@ -143,15 +136,7 @@ mod tests {
     fn count(passes: &[(usize, usize, usize)]) -> Metrics {
         let mut m = Metrics::default();
         for &(drafted, accepted, emitted) in passes {
-            m.record(
-                Pass {
-                    drafted,
-                    accepted,
-                    emitted,
-                },
-                Duration::from_millis(1),
-                Duration::from_millis(10),
-            );
+            m.record(Pass { drafted, accepted, emitted }, Duration::from_millis(1), Duration::from_millis(10));
         }
         m
     }
@@ -172,10 +157,7 @@ mod tests {
     #[test]
     fn nothing_counted_gives_zeros_not_nan() {
         let m = Metrics::default();
-        assert_eq!(
-            (m.acceptance(), m.tokens_per_pass(), m.tokens_per_second()),
-            (0.0, 0.0, 0.0)
-        );
+        assert_eq!((m.acceptance(), m.tokens_per_pass(), m.tokens_per_second()), (0.0, 0.0, 0.0));
         assert_eq!(count(&[(0, 0, 1)]).acceptance(), 0.0);
     }
 
@@ -193,10 +175,7 @@ mod tests {
         assert_eq!(all.accepted_at.iter().sum::<usize>(), all.accepted);
         assert_eq!(all.drafted_at.iter().sum::<usize>(), all.drafted);
         assert_eq!(all.lengths.iter().sum::<usize>(), all.drafted_passes);
-        assert_eq!(
-            all.lengths.iter().enumerate().map(|(n, c)| n * c).sum::<usize>(),
-            all.accepted
-        );
+        assert_eq!(all.lengths.iter().enumerate().map(|(n, c)| n * c).sum::<usize>(), all.accepted);
         assert!(all.accepted <= all.drafted);
         assert_eq!(all.emitted, all.accepted + all.bonus);
     }

@@ -32,12 +32,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings {
-            context: 4096,
-            block: DEFAULT_BLOCK,
-            kv: KvFormat::default(),
-            checkpoints: 0,
-        }
+        Settings { context: 4096, block: DEFAULT_BLOCK, kv: KvFormat::default(), checkpoints: 0 }
     }
 }
 
@@ -223,13 +218,7 @@ impl<B: Backend> Sequence<B> {
     /// Rewinds the state to the longest usable prefix that it shares with `prompt`, and returns its length.
     fn rewind(&mut self, prompt: &[Token], from_scratch: bool) -> usize {
         let limit = prompt.len() - 1;
-        let common = self
-            .tokens
-            .iter()
-            .zip(prompt)
-            .take_while(|(a, b)| a == b)
-            .count()
-            .min(limit);
+        let common = self.tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count().min(limit);
         let common = if from_scratch { 0 } else { common };
         self.checkpoints.retain(|c| c.positions() <= common);
         if self.state.len() > common {
@@ -245,20 +234,14 @@ impl<B: Backend> Sequence<B> {
     fn chunk_end(&self, from: usize, end: usize) -> usize {
         let to = end.min(from + PREFILL);
         let tail = end.saturating_sub(TAIL);
-        if self.settings.checkpoints > 0 && from < tail && tail < to {
-            tail
-        } else {
-            to
-        }
+        if self.settings.checkpoints > 0 && from < tail && tail < to { tail } else { to }
     }
 
     fn prefill(&mut self, tokens: &[Token], watch: &mut dyn Watch) {
         let from = self.state.len();
         let all = watch.wants_logits();
         let logits_from = if all { 0 } else { tokens.len() - 1 };
-        let verdict = self
-            .model
-            .forward(&mut self.workspace, &mut self.state, tokens, logits_from);
+        let verdict = self.model.forward(&mut self.workspace, &mut self.state, tokens, logits_from);
         verdict.guard.keep(tokens.len());
         self.tokens.extend_from_slice(tokens);
         if all {
@@ -273,11 +256,7 @@ impl<B: Backend> Sequence<B> {
 
     /// Remembers the recurrent state here, dropping the oldest checkpoint when there are too many.
     fn checkpoint(&mut self) {
-        if self
-            .checkpoints
-            .last()
-            .is_some_and(|c| c.positions() == self.state.len())
-        {
+        if self.checkpoints.last().is_some_and(|c| c.positions() == self.state.len()) {
             return;
         }
         if self.checkpoints.len() == self.settings.checkpoints {
@@ -290,21 +269,14 @@ impl<B: Backend> Sequence<B> {
     pub fn step(&mut self, budget: usize, ends: &mut dyn Ends) -> Step {
         let room = budget.min(self.settings.context - self.tokens.len());
         if room == 0 {
-            return Step {
-                emitted: Vec::new(),
-                finish: Some(Finish::Length),
-            };
+            return Step { emitted: Vec::new(), finish: Some(Finish::Length) };
         }
         let clock = Instant::now();
         self.propose(room - 1);
         let drafted = clock.elapsed();
         let (mut step, accepted) = self.verify_and_keep(room, ends);
         self.observe(&step, accepted);
-        let pass = Pass {
-            drafted: self.block.len(),
-            accepted,
-            emitted: step.emitted.len(),
-        };
+        let pass = Pass { drafted: self.block.len(), accepted, emitted: step.emitted.len() };
         self.metrics.record(pass, drafted, clock.elapsed());
         let full = step.emitted.len() == room;
         step.finish = step.finish.or(full.then_some(Finish::Length));
@@ -318,12 +290,7 @@ impl<B: Backend> Sequence<B> {
             drafter.propose(&View { tokens: &self.tokens }, &mut self.block);
         }
         let vocab = self.model.vocab();
-        let valid = self
-            .block
-            .tokens()
-            .iter()
-            .take_while(|&&t| (t as usize) < vocab)
-            .count();
+        let valid = self.block.tokens().iter().take_while(|&&t| (t as usize) < vocab).count();
         self.block.truncate(valid);
     }
 
@@ -344,11 +311,7 @@ impl<B: Backend> Sequence<B> {
 
     fn observe(&mut self, step: &Step, accepted: usize) {
         if let Some(drafter) = &mut self.drafter {
-            drafter.observe(&Outcome {
-                drafted: self.block.tokens(),
-                accepted,
-                emitted: &step.emitted,
-            });
+            drafter.observe(&Outcome { drafted: self.block.tokens(), accepted, emitted: &step.emitted });
         }
     }
 

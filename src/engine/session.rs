@@ -24,10 +24,7 @@ struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
     fn take(&mut self, len: usize) -> Result<&'a [u8]> {
-        let (head, rest) = self
-            .0
-            .split_at_checked(len)
-            .ok_or_else(|| Error::new("session file is cut short"))?;
+        let (head, rest) = self.0.split_at_checked(len).ok_or_else(|| Error::new("session file is cut short"))?;
         self.0 = rest;
         Ok(head)
     }

@@ -291,19 +291,13 @@ impl Array {
 
     /// Strings that lie one after another in `text`; each of `ends` is where one ends.
     pub(super) fn joined(text: Box<str>, ends: Box<[u64]>) -> Array {
-        Array {
-            kind: Kind::String,
-            elements: Elements::Strings { text, ends },
-        }
+        Array { kind: Kind::String, elements: Elements::Strings { text, ends } }
     }
 
     /// An array of arrays.
     #[allow(clippy::vec_box)]
     pub(super) fn arrays(arrays: Vec<Box<Array>>) -> Array {
-        Array {
-            kind: Kind::Array,
-            elements: Elements::Arrays(arrays),
-        }
+        Array { kind: Kind::Array, elements: Elements::Arrays(arrays) }
     }
 
     /// The kind of every element.
@@ -410,10 +404,7 @@ mod tests {
     #[test]
     fn elements_come_back_as_they_went_in() {
         let strings = Array::strings(["", "a", "", "né"]);
-        assert_eq!(
-            strings.iter().filter_map(Item::as_str).collect::<Vec<_>>(),
-            ["", "a", "", "né"]
-        );
+        assert_eq!(strings.iter().filter_map(Item::as_str).collect::<Vec<_>>(), ["", "a", "", "né"]);
         assert_eq!(strings.get(4), None);
         let numbers = Array::from(&[1i16, -2][..]);
         assert_eq!(numbers.get(1), Some(Item::I16(-2)));

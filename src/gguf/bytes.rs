@@ -51,9 +51,7 @@ impl Bytes {
     /// one at the next read beyond the new end.
     pub fn map(path: &Path) -> Result<Bytes> {
         let file = File::open(path).map_err(|e| Error::io(path, "open the file", &e))?;
-        let about = file
-            .metadata()
-            .map_err(|e| Error::io(path, "read the file's size", &e))?;
+        let about = file.metadata().map_err(|e| Error::io(path, "read the file's size", &e))?;
         if !about.is_file() {
             return Err(Error::new("expected a regular file, found a directory or a device").at(path));
         }
@@ -84,11 +82,7 @@ impl Bytes {
     }
 
     fn new(source: Source, len: usize) -> Bytes {
-        Bytes {
-            source: Arc::new(source),
-            start: 0,
-            len,
-        }
+        Bytes { source: Arc::new(source), start: 0, len }
     }
 
     fn copied(bytes: &[u8]) -> Bytes {
@@ -116,11 +110,7 @@ impl Bytes {
             Bound::Unbounded => self.len,
         };
         assert!(start <= end && end <= self.len, "{start}..{end} of {} bytes", self.len);
-        Bytes {
-            source: self.source.clone(),
-            start: self.start + start,
-            len: end - start,
-        }
+        Bytes { source: self.source.clone(), start: self.start + start, len: end - start }
     }
 }
 

@@ -41,9 +41,7 @@ impl<'a> Cursor<'a> {
 
     fn truncated(&self, wanted: impl std::fmt::Display) -> Error {
         let (at, found) = (self.at, self.rest().len());
-        Error::new(format!(
-            "the file ends too early: expected {wanted} bytes at offset {at}, found {found}"
-        ))
+        Error::new(format!("the file ends too early: expected {wanted} bytes at offset {at}, found {found}"))
     }
 
     /// The next `n` bytes.

@@ -117,9 +117,7 @@ impl Metadata {
 
     /// An integer that fits a `usize`.
     pub fn usize(&self, key: &str) -> Result<Option<usize>> {
-        self.typed(key, "an unsigned integer", |v| {
-            v.as_u64().and_then(|v| v.try_into().ok())
-        })
+        self.typed(key, "an unsigned integer", |v| v.as_u64().and_then(|v| v.try_into().ok()))
     }
 
     /// A number.

@@ -64,11 +64,7 @@ impl Gguf {
 
     /// Puts the tensors of all parts under their names; an error names the one that occurs twice.
     fn new(whole: Whole, on_disk: bool) -> Result<Gguf> {
-        let Whole {
-            parts,
-            metadata,
-            tensors,
-        } = whole;
+        let Whole { parts, metadata, tensors } = whole;
         let mut by_name: Vec<usize> = (0..tensors.len()).collect();
         by_name.sort_unstable_by(|&a, &b| (&tensors[a].name, a).cmp(&(&tensors[b].name, b)));
         for pair in by_name.windows(2) {
@@ -79,18 +75,10 @@ impl Gguf {
                     false => format!(", first in {}", parts[first.part].path.display()),
                 };
                 let message = format!("expected each tensor once, found it twice{elsewhere}");
-                return Err(Error::new(message)
-                    .about(clip(&second.name))
-                    .at(&parts[second.part].path));
+                return Err(Error::new(message).about(clip(&second.name)).at(&parts[second.part].path));
             }
         }
-        Ok(Gguf {
-            parts,
-            metadata,
-            tensors,
-            by_name,
-            on_disk,
-        })
+        Ok(Gguf { parts, metadata, tensors, by_name, on_disk })
     }
 
     /// What messages call the model: the path of its first file, or the name it was given.
@@ -128,11 +116,7 @@ impl Gguf {
     ///
     /// Errors if there is no such tensor or its format is not supported.
     pub fn data(&self, name: &str) -> Result<Bytes> {
-        let missing = || {
-            Error::new("no such tensor in the file")
-                .about(name)
-                .at(&self.parts[0].path)
-        };
+        let missing = || Error::new("no such tensor in the file").about(name).at(&self.parts[0].path);
         self.bytes_of(self.tensor(name).ok_or_else(missing)?)
     }
 
@@ -163,10 +147,7 @@ impl Gguf {
             let tensor = &self.tensors[i];
             hash_item(&mut hash, Item::String(&tensor.name));
             hash.update(&(tensor.dims.len() as u64).to_le_bytes());
-            tensor
-                .dims
-                .iter()
-                .for_each(|&dim| hash.update(&(dim as u64).to_le_bytes()));
+            tensor.dims.iter().for_each(|&dim| hash.update(&(dim as u64).to_le_bytes()));
             let number = tensor.format.map_or_else(|number| number, |format| format.ggml());
             hash.update(&number.to_le_bytes());
             if let Ok(data) = self.bytes_of(tensor) {

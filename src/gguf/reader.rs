@@ -56,11 +56,7 @@ pub(super) fn read(bytes: &[u8], part: usize) -> Result<Layout> {
     }
     let end = disjoint(&tensors)?.map_or(end, |end| data + end);
     nothing_joined(bytes, end, alignment)?;
-    Ok(Layout {
-        metadata,
-        tensors,
-        data,
-    })
+    Ok(Layout { metadata, tensors, data })
 }
 
 /// Reads magic and version; whatever is not a little-endian version 2 or 3 is told apart by name.
@@ -73,18 +69,14 @@ fn version(cursor: &mut Cursor) -> Result<()> {
             _ => "",
         };
         let found = magic.escape_ascii();
-        return Err(Error::new(format!(
-            "expected a GGUF file, found one that begins with \"{found}\"{hint}"
-        )));
+        return Err(Error::new(format!("expected a GGUF file, found one that begins with \"{found}\"{hint}")));
     }
     match cursor.u32()? {
         2 | 3 => Ok(()),
-        1 => Err(Error::new(
-            "GGUF version 1 is not supported, versions 2 and 3 are; convert it",
-        )),
-        version if (1..=3).contains(&version.swap_bytes()) => Err(Error::new(
-            "big-endian files are not supported; convert it to little endian",
-        )),
+        1 => Err(Error::new("GGUF version 1 is not supported, versions 2 and 3 are; convert it")),
+        version if (1..=3).contains(&version.swap_bytes()) => {
+            Err(Error::new("big-endian files are not supported; convert it to little endian"))
+        }
         version => Err(Error::new(format!("expected GGUF version 2 or 3, found {version}"))),
     }
 }
@@ -92,9 +84,7 @@ fn version(cursor: &mut Cursor) -> Result<()> {
 fn entries(cursor: &mut Cursor, count: usize) -> Result<Metadata> {
     let mut metadata = Metadata::default();
     for i in 0..count {
-        let key = cursor
-            .str()
-            .map_err(|e| e.about(format!("key of metadata entry {i}")))?;
+        let key = cursor.str().map_err(|e| e.about(format!("key of metadata entry {i}")))?;
         let value = cursor.kind().and_then(|kind| cursor.value(kind));
         let value = value.map_err(|e| e.about(clip(key)))?;
         if metadata.insert(key, value).is_some() {
@@ -145,17 +135,14 @@ fn tensor(cursor: &mut Cursor, i: usize, part: usize) -> Result<TensorInfo> {
 }
 
 fn in_memory(what: &str, n: u64) -> Result<usize> {
-    n.try_into()
-        .map_err(|_| Error::new(format!("expected a {what} that fits this machine, found {n}")))
+    n.try_into().map_err(|_| Error::new(format!("expected a {what} that fits this machine, found {n}")))
 }
 
 /// Proves that a tensor's data lies in a file of `len` bytes whose data begins at `data`.
 fn inside(tensor: &TensorInfo, len: usize, data: usize, alignment: usize) -> Result<()> {
     let start = tensor.start;
     if !start.is_multiple_of(alignment) {
-        return Err(Error::new(format!(
-            "expected data at a multiple of {alignment}, found it at offset {start}"
-        )));
+        return Err(Error::new(format!("expected data at a multiple of {alignment}, found it at offset {start}")));
     }
     // An unsupported format's size is unknown, but there is at least one byte.
     let bytes = tensor.bytes.unwrap_or(1);

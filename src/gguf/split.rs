@@ -75,11 +75,7 @@ fn count(metadata: &Metadata) -> Result<usize> {
 
 fn whole(path: PathBuf, bytes: Bytes, layout: Layout) -> Whole {
     let data = layout.data;
-    Whole {
-        parts: vec![Part { path, bytes, data }],
-        metadata: layout.metadata,
-        tensors: layout.tensors,
-    }
+    Whole { parts: vec![Part { path, bytes, data }], metadata: layout.metadata, tensors: layout.tensors }
 }
 
 /// The error for a part whose name does not lead to the others.
@@ -123,11 +119,7 @@ fn join(name: &PartName) -> Result<Whole> {
     }
     let metadata = first.unwrap_or_default();
     complete(&metadata, tensors.len(), name.count).map_err(|e| e.at(&name.path(1)))?;
-    Ok(Whole {
-        parts,
-        metadata,
-        tensors,
-    })
+    Ok(Whole { parts, metadata, tensors })
 }
 
 /// Checks that the file called part `no` of `of` says so itself.
@@ -194,12 +186,7 @@ impl PartName {
         let (no, count) = (digits(no)?, digits(count)?);
         let directory = path.with_file_name("");
         let stem = stem.to_owned();
-        (1..=count).contains(&no).then_some(PartName {
-            directory,
-            stem,
-            no,
-            count,
-        })
+        (1..=count).contains(&no).then_some(PartName { directory, stem, no, count })
     }
 
     /// The path of part `no`, beside this one.

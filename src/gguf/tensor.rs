@@ -68,15 +68,10 @@ impl TensorInfo {
 /// The error says what is wrong with the dimensions, but not of which tensor.
 pub(super) fn size(dims: &[usize], format: std::result::Result<Format, u32>) -> Result<Option<usize>> {
     let Some((&width, rest)) = dims.split_first().filter(|_| dims.len() <= MAX_DIMS) else {
-        return Err(Error::new(format!(
-            "expected 1 to {MAX_DIMS} dimensions, found {}",
-            dims.len()
-        )));
+        return Err(Error::new(format!("expected 1 to {MAX_DIMS} dimensions, found {}", dims.len())));
     };
     if let Some(i) = dims.iter().position(|&dim| dim == 0) {
-        return Err(Error::new(format!(
-            "expected positive dimensions, found dimension {i} of 0"
-        )));
+        return Err(Error::new(format!("expected positive dimensions, found dimension {i} of 0")));
     }
     let product = |first: usize| rest.iter().try_fold(first, |product, &dim| product.checked_mul(dim));
     let too_large = || Error::new(format!("dimensions {dims:?} are more than this machine can count"));

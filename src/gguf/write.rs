@@ -74,30 +74,17 @@ impl Writer {
         let bytes = tensor::size(dims, Ok(format)).map_err(|e| e.about(about()))?;
         let bytes = bytes.ok_or_else(too_long)?;
         let end = start.checked_add(bytes);
-        self.next = end
-            .and_then(|end| reader::align_up(end, self.alignment))
-            .ok_or_else(too_long)?;
+        self.next = end.and_then(|end| reader::align_up(end, self.alignment)).ok_or_else(too_long)?;
         if !self.names.insert(name.to_owned()) {
             return Err(Error::new("expected each tensor once, found it twice").about(about()));
         }
-        self.tensors.push(Announced {
-            name: name.to_owned(),
-            dims: dims.to_owned(),
-            format,
-            start,
-            bytes,
-        });
+        self.tensors.push(Announced { name: name.to_owned(), dims: dims.to_owned(), format, start, bytes });
         Ok(())
     }
 
     /// Writes everything but the tensors' data to `out`, which the [`Stream`] then takes in the order announced.
     pub fn start<W: Write>(self, out: W) -> Result<Stream<W>> {
-        let mut stream = Stream {
-            out,
-            written: 0,
-            alignment: self.alignment,
-            tensors: Vec::new().into_iter(),
-        };
+        let mut stream = Stream { out, written: 0, alignment: self.alignment, tensors: Vec::new().into_iter() };
         let head = self.head()?;
         stream.put(&head)?;
         stream.pad()?;

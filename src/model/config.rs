@@ -93,13 +93,8 @@ impl Keys<'_> {
         let Some(list) = self.metadata.get(&key).and_then(|v| v.as_array()) else {
             return self.count(name);
         };
-        let value = list
-            .get(layer)
-            .and_then(|v| v.as_u64())
-            .filter(|&v| v > 0 && v <= 1 << 24);
-        value
-            .map(|v| v as usize)
-            .ok_or_else(|| Error::new(format!("no count for layer {layer}")).about(key))
+        let value = list.get(layer).and_then(|v| v.as_u64()).filter(|&v| v > 0 && v <= 1 << 24);
+        value.map(|v| v as usize).ok_or_else(|| Error::new(format!("no count for layer {layer}")).about(key))
     }
 }
 
@@ -151,12 +146,7 @@ impl Config {
 
     /// The sizes of a sequence's state.
     pub fn state_shape(&self, positions: usize, kv: KvFormat, log_rows: usize) -> StateShape {
-        StateShape {
-            layers: self.layers.clone(),
-            positions,
-            kv,
-            log_rows,
-        }
+        StateShape { layers: self.layers.clone(), positions, kv, log_rows }
     }
 }
 
@@ -202,30 +192,15 @@ fn attention_shape(keys: &Keys, layer: usize, rope_dim: usize, eps: f32) -> Resu
     let value_dim = keys.count("attention.value_length")?;
     let about = |text: String, key: &str| Err(Error::new(text).about(keys.key(key)));
     if !heads.is_multiple_of(kv_heads) {
-        return about(
-            format!("{heads} heads do not share {kv_heads} evenly"),
-            "attention.head_count_kv",
-        );
+        return about(format!("{heads} heads do not share {kv_heads} evenly"), "attention.head_count_kv");
     }
     if head_dim != value_dim {
-        return about(
-            format!("expected {head_dim}, the key length, found {value_dim}"),
-            "attention.value_length",
-        );
+        return about(format!("expected {head_dim}, the key length, found {value_dim}"), "attention.value_length");
     }
     if rope_dim > head_dim {
-        return about(
-            format!("{rope_dim} rotated of {head_dim} elements of a head"),
-            "rope.dimension_count",
-        );
+        return about(format!("{rope_dim} rotated of {head_dim} elements of a head"), "rope.dimension_count");
     }
-    Ok(AttentionShape {
-        heads,
-        kv_heads,
-        head_dim,
-        rope_dim,
-        eps,
-    })
+    Ok(AttentionShape { heads, kv_heads, head_dim, rope_dim, eps })
 }
 
 fn delta_shape(keys: &Keys, eps: f32) -> Result<DeltaShape> {
@@ -234,16 +209,10 @@ fn delta_shape(keys: &Keys, eps: f32) -> Result<DeltaShape> {
     let taps = keys.count("ssm.conv_kernel")?;
     let about = |text: String, key: &str| Err(Error::new(text).about(keys.key(key)));
     if !value_heads.is_multiple_of(key_heads) {
-        return about(
-            format!("{value_heads} value heads do not share {key_heads} evenly"),
-            "ssm.group_count",
-        );
+        return about(format!("{value_heads} value heads do not share {key_heads} evenly"), "ssm.group_count");
     }
     if !inner.is_multiple_of(value_heads) {
-        return about(
-            format!("{inner} elements do not fall into {value_heads} heads"),
-            "ssm.inner_size",
-        );
+        return about(format!("{inner} elements do not fall into {value_heads} heads"), "ssm.inner_size");
     }
     if !key_dim.is_multiple_of(4) {
         return about(format!("expected a multiple of 4, found {key_dim}"), "ssm.state_size");
@@ -251,21 +220,12 @@ fn delta_shape(keys: &Keys, eps: f32) -> Result<DeltaShape> {
     if !(2..=16).contains(&taps) {
         return about(format!("expected 2 to 16 taps, found {taps}"), "ssm.conv_kernel");
     }
-    Ok(DeltaShape {
-        key_heads,
-        value_heads,
-        key_dim,
-        value_dim: inner / value_heads,
-        taps,
-        eps,
-    })
+    Ok(DeltaShape { key_heads, value_heads, key_dim, value_dim: inner / value_heads, taps, eps })
 }
 
 fn feed_forward(keys: &Keys) -> Result<FeedForward> {
     if keys.arch == "qwen35" {
-        return Ok(FeedForward::Dense {
-            ff: keys.count("feed_forward_length")?,
-        });
+        return Ok(FeedForward::Dense { ff: keys.count("feed_forward_length")? });
     }
     let (experts, used) = (keys.count("expert_count")?, keys.count("expert_used_count")?);
     if used > experts {
@@ -278,10 +238,6 @@ fn feed_forward(keys: &Keys) -> Result<FeedForward> {
         experts,
         ff: keys.count("expert_feed_forward_length")?,
         shared_ff: keys.usize("expert_shared_feed_forward_length")?.unwrap_or(0),
-        routing: Routing {
-            used,
-            renormalize,
-            scale,
-        },
+        routing: Routing { used, renormalize, scale },
     })
 }

@@ -88,12 +88,7 @@ impl<B: Backend> Workspace<B> {
             rope: rows(config.rope_dim),
             attention,
             delta,
-            ffn: FfnRows {
-                routes: backend.routes(),
-                gate: rows(hidden),
-                up: rows(hidden),
-                shared: rows(width),
-            },
+            ffn: FfnRows { routes: backend.routes(), gate: rows(hidden), up: rows(hidden), shared: rows(width) },
             last: rows(width),
             logits: rows(vocab),
             passes: 0,
@@ -165,35 +160,17 @@ impl<B: Backend> Trunk<'_, B> {
 
 /// `y = attn_output · attention(h)`.
 fn attention<B: Backend>(b: &B::Pass<'_>, attn: &Attention<B>, w: &mut Workspace<B>, cache: (&mut B::Kv, usize)) {
-    let Some(a) = &mut w.attention else {
-        unreachable!("the workspace fits the layers")
-    };
-    b.project(
-        &mut w.h,
-        &mut [
-            (&attn.attn_q, &mut a.q),
-            (&attn.attn_k, &mut a.k),
-            (&attn.attn_v, &mut a.v),
-        ],
-    );
-    let norms = HeadNorms {
-        q: &attn.attn_q_norm,
-        k: &attn.attn_k_norm,
-    };
-    let qkv = Qkv {
-        q: &mut a.q,
-        k: &mut a.k,
-        v: &a.v,
-    };
+    let Some(a) = &mut w.attention else { unreachable!("the workspace fits the layers") };
+    b.project(&mut w.h, &mut [(&attn.attn_q, &mut a.q), (&attn.attn_k, &mut a.k), (&attn.attn_v, &mut a.v)]);
+    let norms = HeadNorms { q: &attn.attn_q_norm, k: &attn.attn_k_norm };
+    let qkv = Qkv { q: &mut a.q, k: &mut a.k, v: &a.v };
     b.attention(&attn.shape, norms, &w.rope, qkv, cache, &mut a.out);
     b.project(&mut a.out, &mut [(&attn.attn_output, &mut w.y)]);
 }
 
 /// `y = ssm_out · delta_net(h)`.
 fn delta<B: Backend>(b: &B::Pass<'_>, ssm: &Delta<B>, w: &mut Workspace<B>, state: &mut B::Recurrent) {
-    let Some(d) = &mut w.delta else {
-        unreachable!("the workspace fits the layers")
-    };
+    let Some(d) = &mut w.delta else { unreachable!("the workspace fits the layers") };
     b.project(
         &mut w.h,
         &mut [
@@ -204,33 +181,18 @@ fn delta<B: Backend>(b: &B::Pass<'_>, ssm: &Delta<B>, w: &mut Workspace<B>, stat
         ],
     );
     b.conv(&ssm.shape, &ssm.ssm_conv1d, &d.qkv, state, &mut d.conv);
-    let weights = DeltaWeights {
-        a: &ssm.ssm_a,
-        dt: &ssm.ssm_dt,
-        norm: &ssm.ssm_norm,
-    };
-    let input = DeltaInput {
-        qkv: &d.conv,
-        alpha: &d.alpha,
-        beta: &d.beta,
-        z: &d.z,
-    };
+    let weights = DeltaWeights { a: &ssm.ssm_a, dt: &ssm.ssm_dt, norm: &ssm.ssm_norm };
+    let input = DeltaInput { qkv: &d.conv, alpha: &d.alpha, beta: &d.beta, z: &d.z };
     b.delta(&ssm.shape, weights, input, state, &mut d.out);
     b.project(&mut d.out, &mut [(&ssm.ssm_out, &mut w.y)]);
 }
 
 /// `y = experts(h) + sigmoid(gate · h) * shared(h)`.
 fn moe<B: Backend>(b: &B::Pass<'_>, moe: &Moe<B>, config: &Config, w: &mut Workspace<B>) {
-    let FeedForward::Moe { routing, .. } = config.feed_forward else {
-        unreachable!("the weights follow the config")
-    };
+    let FeedForward::Moe { routing, .. } = config.feed_forward else { unreachable!("the weights follow the config") };
     let f = &mut w.ffn;
     b.route(&mut w.h, &moe.ffn_gate_inp, routing, &mut f.routes);
-    let experts = Experts {
-        gate: &moe.ffn_gate_exps,
-        up: &moe.ffn_up_exps,
-        down: &moe.ffn_down_exps,
-    };
+    let experts = Experts { gate: &moe.ffn_gate_exps, up: &moe.ffn_up_exps, down: &moe.ffn_down_exps };
     b.experts(&mut w.h, experts, &mut f.routes, &mut w.y);
     if let Some((shared, gate)) = &moe.shared {
         swiglu(b, shared, &mut w.h, (&mut f.gate, &mut f.up), &mut f.shared);

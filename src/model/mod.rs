@@ -53,13 +53,7 @@ impl<B: Backend> Model<B> {
             let text = "the file announces next-token-prediction layers but does not hold them; going on without";
             warnings.push(format!("{}: {text}", gguf.name()));
         }
-        Ok(Model {
-            backend,
-            config,
-            weights,
-            fingerprint: gguf.fingerprint(),
-            warnings,
-        })
+        Ok(Model { backend, config, weights, fingerprint: gguf.fingerprint(), warnings })
     }
 
     /// The device.
@@ -121,22 +115,11 @@ impl<B: Backend> Model<B> {
         logits_from: usize,
     ) -> Verdict<'s, B> {
         assert!(logits_from < tokens.len(), "the logits of at least one row are wanted");
-        assert!(
-            tokens.iter().all(|&t| (t as usize) < self.weights.vocab),
-            "tokens are in the vocabulary"
-        );
-        let trunk = Trunk {
-            config: &self.config,
-            weights: &self.weights,
-        };
+        assert!(tokens.iter().all(|&t| (t as usize) < self.weights.vocab), "tokens are in the vocabulary");
+        let trunk = Trunk { config: &self.config, weights: &self.weights };
         let opened = state.open(tokens.len());
-        let choices = self
-            .backend
-            .pass(|pass| trunk.forward(pass, workspace, opened, tokens, logits_from));
-        Verdict {
-            guard: state.tentative(&self.backend, tokens.len()),
-            choices,
-        }
+        let choices = self.backend.pass(|pass| trunk.forward(pass, workspace, opened, tokens, logits_from));
+        Verdict { guard: state.tentative(&self.backend, tokens.len()), choices }
     }
 
     /// Appends the logits of the `row`-th row that the last pass was asked for to `out`.

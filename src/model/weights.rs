@@ -134,19 +134,14 @@ impl<B: Backend> Loader<'_, B> {
     /// The tensor's format and bytes, after its dimensions (fastest first, trailing ones dropped) are those wanted.
     fn tensor(&self, name: &str, want: &[usize]) -> Result<(Format, crate::gguf::Bytes)> {
         let name = self.name(name);
-        let info = self
-            .gguf
-            .tensor(&name)
-            .ok_or_else(|| Error::new("missing from the file").about(&name))?;
+        let info = self.gguf.tensor(&name).ok_or_else(|| Error::new("missing from the file").about(&name))?;
         let trim = |d: &[usize]| d[..d.iter().rposition(|&n| n != 1).map_or(1, |i| i + 1)].to_vec();
         if trim(&info.dims) != trim(want) {
             let text = format!("expected dimensions {:?}, found {:?}", trim(want), info.dims);
             return Err(Error::new(text).about(&name));
         }
         let data = self.gguf.data(&name)?;
-        let format = info
-            .format
-            .map_err(|_| Error::new("its format is not supported").about(&name))?;
+        let format = info.format.map_err(|_| Error::new("its format is not supported").about(&name))?;
         Ok((format, data))
     }
 
@@ -156,9 +151,7 @@ impl<B: Backend> Loader<'_, B> {
 
     fn stack(&self, name: &str, shape: MatrixShape) -> Result<B::Matrix> {
         let (format, data) = self.tensor(name, &[shape.cols, shape.rows, shape.count])?;
-        self.backend
-            .matrix(shape, format, data)
-            .map_err(|e| e.about(self.name(name)))
+        self.backend.matrix(shape, format, data).map_err(|e| e.about(self.name(name)))
     }
 
     /// A small tensor as f32.
@@ -188,9 +181,9 @@ impl<B: Backend> Loader<'_, B> {
             post_attention_norm: self.vector("post_attention_norm.weight", width)?,
             ffn: match config.feed_forward {
                 FeedForward::Dense { ff } => Ffn::Dense(self.swiglu("", ff, width)?),
-                FeedForward::Moe {
-                    experts, ff, shared_ff, ..
-                } => Ffn::Moe(self.moe((experts, ff), shared_ff, width)?),
+                FeedForward::Moe { experts, ff, shared_ff, .. } => {
+                    Ffn::Moe(self.moe((experts, ff), shared_ff, width)?)
+                }
             },
         })
     }
@@ -210,9 +203,7 @@ impl<B: Backend> Loader<'_, B> {
     fn delta(&self, shape: DeltaShape, width: usize) -> Result<Delta<B>> {
         let (channels, taps) = (shape.channels(), shape.taps);
         let by_channel = self.values("ssm_conv1d.weight", &[taps, channels])?;
-        let by_tap: Vec<f32> = (0..taps * channels)
-            .map(|i| by_channel[i % channels * taps + i / channels])
-            .collect();
+        let by_tap: Vec<f32> = (0..taps * channels).map(|i| by_channel[i % channels * taps + i / channels]).collect();
         Ok(Delta {
             shape,
             attn_qkv: self.matrix("attn_qkv.weight", channels, width)?,
@@ -236,26 +227,16 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn moe(&self, (experts, ff): (usize, usize), shared_ff: usize, width: usize) -> Result<Moe<B>> {
-        let stack = |rows, cols| MatrixShape {
-            cols,
-            rows,
-            count: experts,
-        };
+        let stack = |rows, cols| MatrixShape { cols, rows, count: experts };
         let (ffn_gate_exps, ffn_up_exps) = if self.has("ffn_gate_up_exps.weight") {
             let fused = self.stack("ffn_gate_up_exps.weight", stack(2 * ff, width))?;
             (self.backend.part(&fused, 0..ff), self.backend.part(&fused, ff..2 * ff))
         } else {
-            (
-                self.stack("ffn_gate_exps.weight", stack(ff, width))?,
-                self.stack("ffn_up_exps.weight", stack(ff, width))?,
-            )
+            (self.stack("ffn_gate_exps.weight", stack(ff, width))?, self.stack("ffn_up_exps.weight", stack(ff, width))?)
         };
         let shared = match shared_ff {
             0 => None,
-            ff => Some((
-                self.swiglu("_shexp", ff, width)?,
-                self.vector("ffn_gate_inp_shexp.weight", width)?,
-            )),
+            ff => Some((self.swiglu("_shexp", ff, width)?, self.vector("ffn_gate_inp_shexp.weight", width)?)),
         };
         Ok(Moe {
             ffn_gate_inp: self.matrix("ffn_gate_inp.weight", experts, width)?,
@@ -273,23 +254,12 @@ impl<B: Backend> Weights<B> {
     /// # Errors
     /// If a tensor is missing, has other dimensions or an unsupported format.
     pub fn load(gguf: &Gguf, config: &Config, backend: &B) -> Result<Weights<B>> {
-        let top = Loader {
-            gguf,
-            backend,
-            prefix: String::new(),
-        };
+        let top = Loader { gguf, backend, prefix: String::new() };
         let missing = || Error::new("missing from the file").about("token_embd.weight");
-        let vocab = gguf
-            .tensor("token_embd.weight")
-            .and_then(|t| t.dims.get(1).copied())
-            .ok_or_else(missing)?;
+        let vocab = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied()).ok_or_else(missing)?;
         let blk = (0..config.layers.len())
             .map(|i| {
-                let layer = Loader {
-                    gguf,
-                    backend,
-                    prefix: format!("blk.{i}."),
-                };
+                let layer = Loader { gguf, backend, prefix: format!("blk.{i}.") };
                 layer.layer(config, &config.layers[i])
             })
             .collect::<Result<_>>()?;

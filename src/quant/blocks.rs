@@ -189,10 +189,7 @@ mod tests {
     fn every_half_widens_as_the_half_crate_says() {
         for bits in 0..=u16::MAX {
             let (ours, theirs) = (f16_to_f32(bits), half::f16::from_bits(bits).to_f32());
-            assert!(
-                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()),
-                "{bits:04x}"
-            );
+            assert!(ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan()), "{bits:04x}");
         }
     }
 }

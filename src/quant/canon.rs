@@ -96,20 +96,12 @@ pub fn dot_block<B: Block>(w: &B, x: &[i8], sums: &[i16]) -> (i32, i32) {
 fn dot_block_scaled<B: Block>(w: &B, x: &[i8], sums: &[i16]) -> (i32, i32, (f32, f32)) {
     assert!(x.len() == B::LEN && sums.len() == B::LEN / SUM);
     let (mut q, mut scale, mut min) = ([0; MAX_LEN], [0; MAX_SUBS], [0; MAX_SUBS]);
-    let (q, scale, min) = (
-        &mut q[..B::LEN],
-        &mut scale[..B::LEN / B::SUB],
-        &mut min[..B::LEN / B::SUB],
-    );
+    let (q, scale, min) = (&mut q[..B::LEN], &mut scale[..B::LEN / B::SUB], &mut min[..B::LEN / B::SUB]);
     let scales = w.unpack(q, scale, min);
     let (mut i, mut m) = (0, 0);
     for sub in 0..B::LEN / B::SUB {
         let at = sub * B::SUB..(sub + 1) * B::SUB;
-        let dot: i32 = q[at.clone()]
-            .iter()
-            .zip(&x[at])
-            .map(|(&q, &x)| i32::from(q) * i32::from(x))
-            .sum();
+        let dot: i32 = q[at.clone()].iter().zip(&x[at]).map(|(&q, &x)| i32::from(q) * i32::from(x)).sum();
         i += i32::from(scale[sub]) * dot;
         if B::HAS_MIN {
             let sums = &sums[sub * B::SUB / SUM..(sub + 1) * B::SUB / SUM];
@@ -124,11 +116,7 @@ fn dot_block_scaled<B: Block>(w: &B, x: &[i8], sums: &[i16]) -> (i32, i32, (f32,
 #[inline(always)]
 pub fn chain<B: Block>(acc: f32, (d, dmin): (f32, f32), d_x: f32, (i, m): (i32, i32)) -> f32 {
     let acc = (d * d_x).mul_add(i as f32, acc);
-    if B::HAS_MIN {
-        (-(dmin * d_x)).mul_add(m as f32, acc)
-    } else {
-        acc
-    }
+    if B::HAS_MIN { (-(dmin * d_x)).mul_add(m as f32, acc) } else { acc }
 }
 
 /// The dot product of a row of blocks with a row of activations: blocks chained in ascending order from 0.
@@ -199,12 +187,7 @@ pub fn reduce(mut lanes: [f32; LANES]) -> f32 {
 ///
 /// `bytes` must be exactly the row of `out.len()` weights ([`Format::row_bytes`]).
 pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
-    assert!(
-        format.row_bytes(out.len()) == Some(bytes.len()),
-        "{format}: {} bytes for {}",
-        bytes.len(),
-        out.len()
-    );
+    assert!(format.row_bytes(out.len()) == Some(bytes.len()), "{format}: {} bytes for {}", bytes.len(), out.len());
     with_block!(format, B => dequantize_blocks::<B>(bytemuck::cast_slice(bytes), out), else => match format {
         Format::F16 => widen_row::<blocks::F16>(bytemuck::cast_slice(bytes), out),
         Format::BF16 => widen_row::<blocks::BF16>(bytemuck::cast_slice(bytes), out),
@@ -222,11 +205,7 @@ fn widen_row<W: Float>(w: &[W], out: &mut [f32]) {
 #[inline(always)]
 fn dequantize_blocks<B: Block>(w: &[B], out: &mut [f32]) {
     let (mut q, mut scale, mut min) = ([0; MAX_LEN], [0; MAX_SUBS], [0; MAX_SUBS]);
-    let (q, scale, min) = (
-        &mut q[..B::LEN],
-        &mut scale[..B::LEN / B::SUB],
-        &mut min[..B::LEN / B::SUB],
-    );
+    let (q, scale, min) = (&mut q[..B::LEN], &mut scale[..B::LEN / B::SUB], &mut min[..B::LEN / B::SUB]);
     for (w, out) in w.iter().zip(out.chunks_exact_mut(B::LEN)) {
         let (d, dmin) = w.unpack(q, scale, min);
         for sub in 0..B::LEN / B::SUB {

@@ -52,13 +52,7 @@ struct Entry {
 }
 
 const fn entry(format: Format, name: &'static str, ggml: u32, weights: usize, bytes: usize) -> Entry {
-    Entry {
-        format,
-        name,
-        ggml,
-        weights,
-        bytes,
-    }
+    Entry { format, name, ggml, weights, bytes }
 }
 
 /// In the order of the enum, so that a format indexes its own row.

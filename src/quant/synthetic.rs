@@ -42,11 +42,7 @@ fn random_quantised<B: Block, R: Rng + ?Sized>(blocks: &mut [B], rng: &mut R, st
         let product = |i: usize| f32::from(scale[i / B::SUB]) * f32::from(q[i]);
         let minimum = |i: usize| f32::from(min[i / B::SUB]);
         let sum = |f: &dyn Fn(usize) -> f32| (0..B::LEN).map(f).sum::<f32>();
-        let ratio = if B::HAS_MIN {
-            sum(&product) / sum(&minimum).max(1.0)
-        } else {
-            0.0
-        };
+        let ratio = if B::HAS_MIN { sum(&product) / sum(&minimum).max(1.0) } else { 0.0 };
         let square = sum(&|i| (product(i) - ratio * minimum(i)).powi(2));
         let d = std / (square / B::LEN as f32).sqrt().max(1.0);
         // Codes without a minimum reach one further down than up; a random sign keeps that from adding up over blocks.

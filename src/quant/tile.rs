@@ -23,13 +23,7 @@ impl Activations {
 
     /// No rows yet; `block` is 32 or 256.
     pub fn new(block: usize) -> Activations {
-        Activations {
-            block,
-            width: 0,
-            q: Vec::new(),
-            d: Vec::new(),
-            sums: Vec::new(),
-        }
+        Activations { block, width: 0, q: Vec::new(), d: Vec::new(), sums: Vec::new() }
     }
 
     /// Room for `rows` rows of `width`: q `[rows][width]`, d `[rows][width / block]`, sums `[rows][width / SUM]`.
@@ -122,13 +116,7 @@ impl<O: Output> Kernel for TileDot<'_, O> {
 
     #[inline(always)]
     fn run(self) {
-        let TileDot {
-            format,
-            weights,
-            input,
-            pairs,
-            out,
-        } = self;
+        let TileDot { format, weights, input, pairs, out } = self;
         match input {
             Input::Int8(x) => with_block!(
                 format,
@@ -188,11 +176,7 @@ struct Decoded {
 impl Decoded {
     #[inline(always)]
     fn new() -> Decoded {
-        Decoded {
-            q: [0; 256],
-            min: [0; 16],
-            scales: (0.0, 0.0),
-        }
+        Decoded { q: [0; 256], min: [0; 16], scales: (0.0, 0.0) }
     }
 
     #[inline(always)]
@@ -200,10 +184,10 @@ impl Decoded {
         let (mut q, mut scale, mut min) = ([0i8; 256], [0i8; 16], [0u8; 16]);
         let subs = B::LEN / B::SUB;
         self.scales = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
-        for s in 0..subs {
-            let scale = i16::from(scale[s]);
-            for i in s * B::SUB..(s + 1) * B::SUB {
-                self.q[i] = i16::from(q[i]) * scale;
+        let scaled = self.q.chunks_exact_mut(B::SUB).zip(q.chunks_exact(B::SUB));
+        for ((wide, q), scale) in scaled.zip(&scale[..subs]) {
+            for (wide, q) in wide.iter_mut().zip(q) {
+                *wide = i16::from(*q) * i16::from(*scale);
             }
         }
         if B::HAS_MIN {
@@ -247,11 +231,7 @@ fn group<B: Block, O: Output, const R: usize>(
             let acc = &mut out.row(o as usize)[at..at + R];
             for (acc, w) in acc.iter_mut().zip(&w) {
                 let dot = dot_i16(&w.q[..B::LEN], q);
-                let min = if B::HAS_MIN {
-                    dot_i16(&w.min[..B::LEN / Activations::SUM], sums)
-                } else {
-                    0
-                };
+                let min = if B::HAS_MIN { dot_i16(&w.min[..B::LEN / Activations::SUM], sums) } else { 0 };
                 *acc = canon::chain::<B>(*acc, w.scales, d, (dot, min));
             }
         }

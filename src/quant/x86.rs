@@ -41,14 +41,5 @@ level!(
     inside_avx512vnni,
     has_avx512vnni,
     "avx2,fma,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
-    [
-        "avx2",
-        "fma",
-        "bmi2",
-        "avx512f",
-        "avx512bw",
-        "avx512dq",
-        "avx512vl",
-        "avx512vnni"
-    ]
+    ["avx2", "fma", "bmi2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni"]
 );

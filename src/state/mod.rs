@@ -140,11 +140,7 @@ impl<B: Backend> State<B> {
 
     /// The guard of a pass of `rows` rows that was just computed on this state.
     pub fn tentative<'s>(&'s mut self, backend: &'s B, rows: usize) -> Tentative<'s, B> {
-        Tentative {
-            state: self,
-            backend,
-            rows,
-        }
+        Tentative { state: self, backend, rows }
     }
 }
 
@@ -166,10 +162,7 @@ impl<B: Backend> Tentative<'_, B> {
     /// Makes the first `rows` rows permanent (at least 1; any number up to the pass's if it was at most `log_rows`
     /// long, else all). The rest is as if it had never been computed.
     pub fn keep(self, rows: usize) {
-        assert!(
-            rows >= 1 && rows <= self.rows,
-            "a pass keeps between one and all of its rows"
-        );
+        assert!(rows >= 1 && rows <= self.rows, "a pass keeps between one and all of its rows");
         self.backend.pass(|pass| {
             for (cache, shape) in self.state.layers.iter_mut().zip(&self.state.shape.layers) {
                 if let (Cache::Recurrent(recurrent), LayerShape::Delta(shape)) = (cache, shape) {

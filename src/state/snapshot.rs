@@ -83,9 +83,7 @@ impl Snapshot {
         }
         let version = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
         if version != VERSION {
-            return Err(Error::new(format!(
-                "saved state of version {version}; this program reads version {VERSION}"
-            )));
+            return Err(Error::new(format!("saved state of version {version}; this program reads version {VERSION}")));
         }
         let (content, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
         if u64_at(&bytes, 36) != (content.len() - HEADER) as u64 || xxh3_128(content).to_le_bytes() != checksum {
@@ -104,17 +102,12 @@ impl Snapshot {
     pub fn restore<B: Backend>(&self, backend: &B, state: &mut State<B>) -> Result<()> {
         let kv = u32::from_le_bytes([self.bytes[24], self.bytes[25], self.bytes[26], self.bytes[27]]);
         if kv != kv_code(state.shape.kv) {
-            return Err(Error::new(format!(
-                "saved state does not hold K and V as {}",
-                state.shape.kv.name()
-            )));
+            return Err(Error::new(format!("saved state does not hold K and V as {}", state.shape.kv.name())));
         }
         let positions = self.positions();
         if positions > state.shape.positions {
             let have = state.shape.positions;
-            return Err(Error::new(format!(
-                "saved state has {positions} positions; the context has room for {have}"
-            )));
+            return Err(Error::new(format!("saved state has {positions} positions; the context has room for {have}")));
         }
         let mut body = self.body();
         if body.len() != body_len(&state.shape, positions) {
@@ -178,18 +171,12 @@ impl<B: Backend> State<B> {
                 backend.save_recurrent(cache, &mut recurrent);
             }
         }
-        Checkpoint {
-            positions: self.len,
-            recurrent,
-        }
+        Checkpoint { positions: self.len, recurrent }
     }
 
     /// Goes back to where `checkpoint` was taken. The tokens before it must be those evaluated in this state.
     pub fn rewind(&mut self, backend: &B, checkpoint: &Checkpoint) {
-        assert!(
-            checkpoint.positions <= self.len,
-            "a state rewinds, it does not wind forward"
-        );
+        assert!(checkpoint.positions <= self.len, "a state rewinds, it does not wind forward");
         let mut bytes = &checkpoint.recurrent[..];
         for (cache, shape) in self.layers.iter_mut().zip(&self.shape.layers) {
             if let (Cache::Recurrent(cache), LayerShape::Delta(d)) = (cache, shape) {

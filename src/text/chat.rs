@@ -40,10 +40,7 @@ impl ChatTemplate {
             return Ok(None);
         };
         let mut template = ChatTemplate::new(source)?;
-        let named = [
-            ("bos_token", "tokenizer.ggml.bos_token_id"),
-            ("eos_token", "tokenizer.ggml.eos_token_id"),
-        ];
+        let named = [("bos_token", "tokenizer.ggml.bos_token_id"), ("eos_token", "tokenizer.ggml.eos_token_id")];
         for (name, key) in named {
             template.tokens.extend(token(metadata, key)?.map(|text| (name, text)));
         }
@@ -54,10 +51,7 @@ impl ChatTemplate {
     pub fn new(source: &str) -> Result<Self> {
         let env = environment();
         env.template_from_str(source).map_err(|e| error(&e))?;
-        Ok(ChatTemplate {
-            source: source.to_owned(),
-            tokens: Vec::new(),
-        })
+        Ok(ChatTemplate { source: source.to_owned(), tokens: Vec::new() })
     }
 
     /// The template's text.
@@ -75,13 +69,9 @@ impl ChatTemplate {
         let render = || self.render_here(messages, options);
         let cannot_start = |e: io::Error| Error::new(format!("cannot start a thread to render it: {e}")).about(KEY);
         std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new()
-                .stack_size(STACK)
-                .spawn_scoped(scope, render)
-                .map_err(cannot_start)?;
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(Error::new("the template engine failed").about(KEY)))
+            let thread =
+                std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, render).map_err(cannot_start)?;
+            thread.join().unwrap_or_else(|_| Err(Error::new("the template engine failed").about(KEY)))
         })
     }
 
@@ -117,27 +107,17 @@ impl ChatTemplate {
         let template = env.template_from_str(&self.source).map_err(|e| error(&e))?;
         let conversation = self.variables(messages, options);
         let mut out = Bounded(Vec::new());
-        template
-            .render_captured_to(conversation, &mut out)
-            .map_err(|e| error(&e))?;
+        template.render_captured_to(conversation, &mut out).map_err(|e| error(&e))?;
         String::from_utf8(out.0).map_err(|_| Error::new("the template wrote invalid UTF-8").about(KEY))
     }
 
     /// What the template sees. The options come last, so that they win over what is always there.
     fn variables(&self, messages: &serde_json::Value, options: &Map<String, serde_json::Value>) -> Value {
         // `transformers` always defines these: templates ask whether `tools` is none, not whether it is defined.
-        let always = [
-            ("tools", Value::from(())),
-            ("documents", Value::from(())),
-            ("add_generation_prompt", false.into()),
-        ];
-        let named = self
-            .tokens
-            .iter()
-            .map(|(name, text)| (*name, Value::from(text.as_str())));
-        let given = options
-            .iter()
-            .map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
+        let always =
+            [("tools", Value::from(())), ("documents", Value::from(())), ("add_generation_prompt", false.into())];
+        let named = self.tokens.iter().map(|(name, text)| (*name, Value::from(text.as_str())));
+        let given = options.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
         let conversation = [("messages", Value::from_serialize(messages))];
         let variables = always.into_iter().chain(named).chain(given).chain(conversation);
         variables.map(|(name, value)| (name.to_owned(), value)).collect()
@@ -175,10 +155,7 @@ fn error(error: &minijinja::Error) -> Error {
     while message.is_none() {
         let Some(source) = inner.source() else { break };
         if source.is::<Raised>() {
-            message = inner
-                .downcast_ref::<minijinja::Error>()
-                .and_then(|e| e.detail())
-                .map(str::to_owned);
+            message = inner.downcast_ref::<minijinja::Error>().and_then(|e| e.detail()).map(str::to_owned);
         }
         inner = source;
     }

@@ -25,9 +25,7 @@ pub(super) fn environment() -> Environment<'static> {
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_filter("items", items);
     env.add_function("raise_exception", raise_exception);
-    env.add_function("strftime_now", |format: &str| {
-        python::strftime(SystemTime::now(), format)
-    });
+    env.add_function("strftime_now", |format: &str| python::strftime(SystemTime::now(), format));
     env
 }
 
@@ -76,10 +74,7 @@ fn separators(value: Option<Value>) -> Result<Option<(String, String)>, Error> {
     let Some(pair) = value.filter(|value| value.kind() == ValueKind::Seq) else {
         return Ok(None);
     };
-    Ok(Some((
-        python::str(&pair.get_item_by_index(0)?)?,
-        python::str(&pair.get_item_by_index(1)?)?,
-    )))
+    Ok(Some((python::str(&pair.get_item_by_index(0)?)?, python::str(&pair.get_item_by_index(1)?)?)))
 }
 
 /// Marks an error that the template raised itself.

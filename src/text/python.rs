@@ -33,12 +33,7 @@ pub(super) fn json(value: &Value, style: &JsonStyle) -> Result<String, Error> {
         None if style.indent.is_some() => (",", ": "),
         None => (", ", ": "),
     };
-    let mut writer = Writer {
-        out: String::new(),
-        item,
-        key,
-        style: Some(style),
-    };
+    let mut writer = Writer { out: String::new(), item, key, style: Some(style) };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
@@ -51,12 +46,7 @@ pub(super) fn str(value: &Value) -> Result<String, Error> {
     if value.is_undefined() {
         return Ok(String::new());
     }
-    let mut writer = Writer {
-        out: String::new(),
-        item: ", ",
-        key: ": ",
-        style: None,
-    };
+    let mut writer = Writer { out: String::new(), item: ", ", key: ": ", style: None };
     writer.value(value, 0)?;
     Ok(writer.out)
 }
@@ -142,8 +132,7 @@ impl Writer<'_> {
     fn new_line(&mut self, depth: usize) {
         if let Some(indent) = self.style.and_then(|style| style.indent) {
             self.out.push('\n');
-            self.out
-                .extend(std::iter::repeat_n(' ', indent.saturating_mul(depth).min(MAX_BYTES)));
+            self.out.extend(std::iter::repeat_n(' ', indent.saturating_mul(depth).min(MAX_BYTES)));
         }
     }
 
@@ -170,10 +159,7 @@ impl Writer<'_> {
 /// `repr` of a finite float: shortest digits, an exponent from 1e16 up and below 1e-4, always with a sign and two digits.
 fn float(number: f64) -> String {
     let shortest = format!("{number:e}");
-    match shortest
-        .split_once('e')
-        .map(|(digits, exponent)| (digits, exponent.parse::<i32>()))
-    {
+    match shortest.split_once('e').map(|(digits, exponent)| (digits, exponent.parse::<i32>())) {
         Some((digits, Ok(exponent))) if number != 0.0 && !(-4..16).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{digits}e{sign}{:02}", exponent.abs())
@@ -210,11 +196,7 @@ fn json_string(out: &mut String, text: &str, ensure_ascii: bool) {
 /// `repr` of text: single quotes unless only those occur in it. Of the characters that Python takes for unprintable, the
 /// control characters and white space other than the blank are escaped.
 fn repr_string(out: &mut String, text: &str) {
-    let quote = if text.contains('\'') && !text.contains('"') {
-        '"'
-    } else {
-        '\''
-    };
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for c in text.chars() {
         let code = c as u32;
@@ -270,15 +252,7 @@ const MONTHS: [&str; 12] = [
     "November",
     "December",
 ];
-const WEEKDAYS: [&str; 7] = [
-    "Sunday",
-    "Monday",
-    "Tuesday",
-    "Wednesday",
-    "Thursday",
-    "Friday",
-    "Saturday",
-];
+const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 /// A day of the Gregorian calendar.
 struct Date {
@@ -312,13 +286,7 @@ impl Date {
             rest -= lengths[month];
             month += 1;
         }
-        Date {
-            year,
-            month,
-            day: rest + 1,
-            day_of_year,
-            weekday,
-        }
+        Date { year, month, day: rest + 1, day_of_year, weekday }
     }
 
     fn write(&self, out: &mut String, directive: char, unpadded: bool, second: u64) {
@@ -403,15 +371,9 @@ mod tests {
     #[test]
     fn dates_are_those_of_the_calendar() {
         let at = |seconds: u64, format: &str| strftime(UNIX_EPOCH + Duration::from_secs(seconds), format);
-        assert_eq!(
-            at(0, "%A %d %B %Y %H:%M:%S %j"),
-            "Thursday 01 January 1970 00:00:00 001"
-        );
+        assert_eq!(at(0, "%A %d %B %Y %H:%M:%S %j"), "Thursday 01 January 1970 00:00:00 001");
         assert_eq!(at(951_782_400, "%F %a %j"), "2000-02-29 Tue 060");
-        assert_eq!(
-            at(1_735_689_599, "%-d %b %y %I:%M %p %T"),
-            "31 Dec 24 11:59 PM 23:59:59"
-        );
+        assert_eq!(at(1_735_689_599, "%-d %b %y %I:%M %p %T"), "31 Dec 24 11:59 PM 23:59:59");
         assert_eq!(at(4_107_542_400, "%F"), "2100-03-01");
         assert_eq!(at(0, "%e|%-e|%-m|%%|%Q|%"), " 1|1|1|%|%Q|%");
     }

@@ -100,16 +100,9 @@ impl StopStrings {
                 self.stopped = true;
             }
         }
-        let keep = if self.stopped {
-            0
-        } else {
-            self.matched.iter().copied().max().unwrap_or(0)
-        };
+        let keep = if self.stopped { 0 } else { self.matched.iter().copied().max().unwrap_or(0) };
         let release = self.held.drain(..self.held.len() - keep).collect();
-        Pushed {
-            release,
-            stopped: self.stopped,
-        }
+        Pushed { release, stopped: self.stopped }
     }
 
     /// Ends the text: what was held back, since no stop string came of it.
@@ -146,10 +139,7 @@ struct Pattern {
 
 impl Pattern {
     fn new(text: &str) -> Self {
-        let mut pattern = Pattern {
-            bytes: text.as_bytes().to_vec(),
-            border: vec![0],
-        };
+        let mut pattern = Pattern { bytes: text.as_bytes().to_vec(), border: vec![0] };
         for i in 1..pattern.bytes.len() {
             let next = pattern.advance(pattern.border[i - 1], pattern.bytes[i]);
             pattern.border.push(next);

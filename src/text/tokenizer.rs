@@ -60,24 +60,15 @@ impl Tokenizer {
         let vocabulary = Vocabulary::from_metadata(metadata)?;
         let spellings = Spellings::new(&vocabulary);
         let special = |(token, kind): (&&str, &Kind)| kind.is_special().then(|| AddedToken::from(*token, true));
-        let added: Vec<AddedToken> = vocabulary
-            .tokens
-            .iter()
-            .zip(&vocabulary.kinds)
-            .filter_map(special)
-            .collect();
+        let added: Vec<AddedToken> = vocabulary.tokens.iter().zip(&vocabulary.kinds).filter_map(special).collect();
         let model = BPE::builder()
             .vocab_and_merges(vocabulary.ids, vocabulary.merges)
             .build()
             .map_err(|e| inner("tokenizer.ggml.merges", &*e))?;
         let mut specials = AddedVocabulary::new();
         specials.add_tokens(&added, &model, Some(&NFC));
-        let words = Split::new(
-            SplitPattern::Regex(QWEN35.into()),
-            SplitDelimiterBehavior::Isolated,
-            false,
-        )
-        .map_err(|e| inner("tokenizer.ggml.pre", &*e))?;
+        let words = Split::new(SplitPattern::Regex(QWEN35.into()), SplitDelimiterBehavior::Isolated, false)
+            .map_err(|e| inner("tokenizer.ggml.pre", &*e))?;
         Ok(Tokenizer {
             model,
             words,
@@ -138,9 +129,7 @@ impl Tokenizer {
     fn special_at(&self, text: &str) -> Option<(u32, usize)> {
         let specials = self.specials.get_vocab().iter();
         let fitting = specials.filter(|(spelling, _)| text.starts_with(spelling.as_str()));
-        fitting
-            .map(|(spelling, &id)| (id, spelling.len()))
-            .max_by_key(|&(_, len)| len)
+        fitting.map(|(spelling, &id)| (id, spelling.len())).max_by_key(|&(_, len)| len)
     }
 
     /// `text` with a `mark` behind the first character of everything in it that spells a special token; `None` if
@@ -198,10 +187,7 @@ impl Tokenizer {
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokenizer")
-            .field("vocab_size", &self.vocab_size())
-            .field("eog", &self.eog)
-            .finish()
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).field("eog", &self.eog).finish()
     }
 }
 

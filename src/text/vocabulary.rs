@@ -77,13 +77,7 @@ impl<'a> Vocabulary<'a> {
         check_bytes(&ids, &kinds)?;
         let merges = merges(metadata, &ids, &kinds)?;
         let eog = end_of_generation(metadata, &ids, &kinds)?;
-        Ok(Vocabulary {
-            tokens,
-            kinds,
-            ids,
-            merges,
-            eog,
-        })
+        Ok(Vocabulary { tokens, kinds, ids, merges, eog })
     }
 }
 
@@ -168,10 +162,7 @@ fn merges(metadata: &Metadata, ids: &Vocab, kinds: &[Kind]) -> Result<Merges> {
     let mut merges = Merges::new();
     for (i, merge) in strings(metadata, MERGES)?.into_iter().enumerate() {
         let Some((left, right)) = merge.split_once(' ').filter(|(_, right)| !right.contains(' ')) else {
-            return Err(wrong(
-                i,
-                format!("should be two tokens and a space between them, found {merge:?}"),
-            ));
+            return Err(wrong(i, format!("should be two tokens and a space between them, found {merge:?}")));
         };
         joined.clear();
         joined.push_str(left);

@@ -41,16 +41,8 @@ pub fn read(bytes: Vec<u8>) -> Result<Gguf> {
         }
         Ok(gguf)
     });
-    assert!(
-        memory.largest <= size + SLACK,
-        "a file of {size} bytes took {} at once",
-        memory.largest
-    );
-    assert!(
-        memory.peak <= 16 * (size + SLACK) as isize,
-        "a file of {size} bytes held {} bytes",
-        memory.peak
-    );
+    assert!(memory.largest <= size + SLACK, "a file of {size} bytes took {} at once", memory.largest);
+    assert!(memory.peak <= 16 * (size + SLACK) as isize, "a file of {size} bytes held {} bytes", memory.peak);
     answer
 }
 
@@ -95,10 +87,7 @@ pub fn metadata() -> Metadata {
         ("array.u32", Array::from(&[7u32; 5][..]).into()),
         ("array.i32", Array::from(&[-7i32; 3][..]).into()),
         ("array.f32", Array::from(&[0.5f32, -0.0][..]).into()),
-        (
-            "array.bool",
-            Array::new(Kind::Bool, [true.into(), false.into()]).unwrap().into(),
-        ),
+        ("array.bool", Array::new(Kind::Bool, [true.into(), false.into()]).unwrap().into()),
         ("array.string", Array::strings(["one", "", "three"]).into()),
         ("array.empty", Array::from(&[0u64; 0][..]).into()),
         ("array.u64", Array::from(&[u64::MAX][..]).into()),
@@ -154,14 +143,7 @@ pub struct Raw {
 
 impl Raw {
     pub fn new() -> Raw {
-        Raw {
-            version: 3,
-            tensor_count: None,
-            entry_count: None,
-            entries: Vec::new(),
-            tensors: Vec::new(),
-            data: 0,
-        }
+        Raw { version: 3, tensor_count: None, entry_count: None, entries: Vec::new(), tensors: Vec::new(), data: 0 }
     }
 
     /// Adds a metadata entry: `kind` and the bytes of its value.

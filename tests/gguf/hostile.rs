@@ -40,13 +40,8 @@ fn a_small_file_cut_anywhere_is_refused() {
     // The last tensor has 6 bytes, and the padding after them may be missing.
     let needed = whole.len() - 26;
     for len in 0..needed {
-        let message = read(whole[..len].to_vec())
-            .expect_err(&format!("cut at {len}"))
-            .to_string();
-        assert!(
-            message.contains("too early") || message.contains("truncated"),
-            "cut at {len}: {message}"
-        );
+        let message = read(whole[..len].to_vec()).expect_err(&format!("cut at {len}")).to_string();
+        assert!(message.contains("too early") || message.contains("truncated"), "cut at {len}: {message}");
     }
     for len in needed..=whole.len() {
         assert!(read(whole[..len].to_vec()).is_ok(), "cut at {len}");
@@ -137,10 +132,7 @@ fn absurd_counts_are_refused_before_anything_is_reserved() {
         }
         let string = [&count.to_le_bytes()[..], b"text"].concat();
         refused(Raw::new().entry(b"s", 8, &string).bytes(), &["s: ", &said]);
-        refused(
-            Raw::new().array(b"l", 8, 1, &string).bytes(),
-            &["l: ", "element 0", &said],
-        );
+        refused(Raw::new().array(b"l", 8, 1, &string).bytes(), &["l: ", "element 0", &said]);
         let inner = [&0u32.to_le_bytes()[..], &count.to_le_bytes(), &[0; 16]].concat();
         refused(Raw::new().array(b"l", 9, 1, &inner).bytes(), &["l: ", &said]);
         let mut key = Raw::new().entry(b"k", 0, &[1]);
@@ -162,28 +154,10 @@ fn many_tiny_things_take_no_more_room_than_the_file() {
     let gguf = read(strings.bytes()).unwrap();
     assert_eq!(gguf.metadata().array("empty").unwrap().unwrap().len(), MANY);
     let bytes = Raw::new().array(b"bytes", 0, MANY as u64, &vec![7; MANY]);
-    assert_eq!(
-        read(bytes.bytes())
-            .unwrap()
-            .metadata()
-            .array("bytes")
-            .unwrap()
-            .unwrap()
-            .len(),
-        MANY
-    );
+    assert_eq!(read(bytes.bytes()).unwrap().metadata().array("bytes").unwrap().unwrap().len(), MANY);
     let none = [&0u32.to_le_bytes()[..], &0u64.to_le_bytes()].concat();
     let arrays = Raw::new().array(b"arrays", 9, MANY as u64, &none.repeat(MANY));
-    assert_eq!(
-        read(arrays.bytes())
-            .unwrap()
-            .metadata()
-            .array("arrays")
-            .unwrap()
-            .unwrap()
-            .len(),
-        MANY
-    );
+    assert_eq!(read(arrays.bytes()).unwrap().metadata().array("arrays").unwrap().unwrap().len(), MANY);
     let mut entries = Raw::new();
     let mut tensors = Raw::new();
     for i in 0..MANY {

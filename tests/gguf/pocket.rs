@@ -57,17 +57,10 @@ fn a_vocabulary_without_tensors_opens_in_little_memory() {
     };
     let (gguf, memory) = memory(|| Gguf::open(&path).unwrap());
     let size = gguf.file_bytes();
-    assert!(
-        memory.largest <= size + SLACK && memory.peak <= (2 * size) as isize,
-        "{memory:?}"
-    );
+    assert!(memory.largest <= size + SLACK && memory.peak <= (2 * size) as isize, "{memory:?}");
     assert_eq!(gguf.tensors().len(), 0);
     let tokens = gguf.metadata().array("tokenizer.ggml.tokens").unwrap().unwrap();
     assert_eq!(tokens.len(), 248_320);
     let types = gguf.metadata().array("tokenizer.ggml.token_type").unwrap().unwrap();
-    assert!(
-        types
-            .iter()
-            .all(|kind| kind.as_u64().is_some_and(|kind| (1..=6).contains(&kind)))
-    );
+    assert!(types.iter().all(|kind| kind.as_u64().is_some_and(|kind| (1..=6).contains(&kind))));
 }

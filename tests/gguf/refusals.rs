@@ -20,10 +20,7 @@ fn what_is_no_gguf_file_is_told_apart() {
     let with = |magic: &[u8], version: u32| [magic, &version.to_le_bytes(), &[0; 16]].concat();
     refused(vec![], &["header", "expected 4 bytes", "found 0"]);
     refused(b"PK\x03\x04 zip".to_vec(), &["expected a GGUF file", r"PK\x03\x04"]);
-    refused(
-        b"version https://git-lfs.github.com/spec/v1".to_vec(),
-        &["Git LFS pointer"],
-    );
+    refused(b"version https://git-lfs.github.com/spec/v1".to_vec(), &["Git LFS pointer"]);
     refused(with(b"tjgg", 3), &["before GGUF"]);
     refused(with(b"GGUF", 1), &["version 1 is not supported"]);
     refused(with(b"GGUF", 3u32.swap_bytes()), &["big-endian"]);
@@ -38,10 +35,7 @@ fn a_path_without_a_file_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing.gguf");
     let message = Gguf::open(&missing).unwrap_err().to_string();
-    assert!(
-        message.starts_with(&format!("{}: cannot open", missing.display())),
-        "{message}"
-    );
+    assert!(message.starts_with(&format!("{}: cannot open", missing.display())), "{message}");
     let message = Gguf::open(directory.path()).unwrap_err().to_string();
     assert!(message.contains("expected a regular file"), "{message}");
     let empty = directory.path().join("empty.gguf");
@@ -56,29 +50,17 @@ fn bad_metadata_is_named_by_its_key() {
     let raw = Raw::new;
     let twice = raw().entry(b"twice", U8, &[1]).entry(b"twice", U8, &[1]);
     refused(twice.bytes(), &["twice: ", "found it twice"]);
-    refused(
-        raw().entry(b"odd", 13, &[0; 8]).bytes(),
-        &["odd: ", "0 to 12", "found 13"],
-    );
+    refused(raw().entry(b"odd", 13, &[0; 8]).bytes(), &["odd: ", "0 to 12", "found 13"]);
     refused(raw().entry(b"truth", BOOL, &[2]).bytes(), &["truth: ", "bool", "[2]"]);
-    refused(
-        raw().array(b"truths", BOOL, 2, &[1, 3]).bytes(),
-        &["truths: ", "bool", "[3]"],
-    );
+    refused(raw().array(b"truths", BOOL, 2, &[1, 3]).bytes(), &["truths: ", "bool", "[3]"]);
     refused(raw().array(b"list", 99, 2, &[1, 3]).bytes(), &["list: ", "found 99"]);
     refused(
         raw().entry(b"bytes", STRING, &text(b"ab\xFFcd")).bytes(),
         &["bytes: ", "UTF-8", "invalid byte at offset 51"],
     );
     let strings = [text(b"fine"), text(b"\xC3")].concat();
-    refused(
-        raw().array(b"words", STRING, 2, &strings).bytes(),
-        &["words: ", "element 1", "UTF-8"],
-    );
-    refused(
-        raw().entry(b"good", U8, &[1]).entry(b"k\xE9y", U8, &[1]).bytes(),
-        &["key of metadata entry 1", "UTF-8"],
-    );
+    refused(raw().array(b"words", STRING, 2, &strings).bytes(), &["words: ", "element 1", "UTF-8"]);
+    refused(raw().entry(b"good", U8, &[1]).entry(b"k\xE9y", U8, &[1]).bytes(), &["key of metadata entry 1", "UTF-8"]);
     let long = [b'k'; 10_000];
     let message = read(raw().entry(&long, 13, &[]).bytes()).unwrap_err().to_string();
     assert!(message.len() < 300, "{} bytes of message", message.len());
@@ -88,24 +70,12 @@ fn bad_metadata_is_named_by_its_key() {
 fn a_bad_alignment_is_refused() {
     for alignment in [0u32, 1, 4, 7, 24, 33, u32::MAX] {
         let raw = Raw::new().entry(b"general.alignment", U32, &alignment.to_le_bytes());
-        refused(
-            raw.bytes(),
-            &[
-                "general.alignment: expected a power of two",
-                &format!("found {alignment}"),
-            ],
-        );
+        refused(raw.bytes(), &["general.alignment: expected a power of two", &format!("found {alignment}")]);
     }
     let raw = Raw::new().entry(b"general.alignment", STRING, &text(b"32"));
-    refused(
-        raw.bytes(),
-        &["general.alignment: expected an unsigned integer, found string"],
-    );
+    refused(raw.bytes(), &["general.alignment: expected an unsigned integer, found string"]);
     let huge = Raw::new().entry(b"general.alignment", 10, &(1u64 << 63).to_le_bytes());
-    refused(
-        huge.clone().tensor(b"t", &[1], F32, 0).data(64).bytes(),
-        &["t: ", "truncated"],
-    );
+    refused(huge.clone().tensor(b"t", &[1], F32, 0).data(64).bytes(), &["t: ", "truncated"]);
     assert!(read(huge.bytes()).is_ok());
 }
 
@@ -141,29 +111,19 @@ fn data_that_is_not_where_it_should_be_is_named_by_its_tensor() {
     let at = |offset| Raw::new().tensor(b"t", &[8], F32, offset).data(64).bytes();
     assert!(read(at(32)).is_ok());
     refused(at(4), &["t: ", "multiple of 32", "offset 4"]);
-    refused(
-        at(64),
-        &["t: ", "truncated", "32 bytes of data at offset 64", "found 64"],
-    );
+    refused(at(64), &["t: ", "truncated", "32 bytes of data at offset 64", "found 64"]);
     refused(at(u64::MAX - 31), &["t: ", "truncated"]);
     let long = Raw::new().tensor(b"t", &[17], F32, 0).data(64).bytes();
     refused(long, &["t: ", "expected 68 bytes", "found 64"]);
     let none = Raw::new().tensor(b"t", &[1], F32, 0).bytes();
     refused(none, &["t: ", "found 0"]);
-    refused(
-        Raw::new().tensor(b"\x80", &[1], F32, 0).data(32).bytes(),
-        &["name of tensor 0", "UTF-8"],
-    );
+    refused(Raw::new().tensor(b"\x80", &[1], F32, 0).data(32).bytes(), &["name of tensor 0", "UTF-8"]);
 }
 
 #[test]
 fn tensors_that_share_a_byte_are_both_named() {
     let two = |width, offset| {
-        Raw::new()
-            .tensor(b"late", &[8], F32, 64)
-            .tensor(b"early", &[width], F32, offset)
-            .data(128)
-            .bytes()
+        Raw::new().tensor(b"late", &[8], F32, 64).tensor(b"early", &[width], F32, offset).data(128).bytes()
     };
     assert!(read(two(8, 32)).is_ok());
     assert!(read(two(16, 0)).is_ok());
@@ -176,22 +136,14 @@ fn tensors_that_share_a_byte_are_both_named() {
 
 #[test]
 fn a_tensor_name_may_occur_once() {
-    let raw = Raw::new()
-        .tensor(b"t", &[8], F32, 0)
-        .tensor(b"u", &[8], F32, 32)
-        .tensor(b"t", &[8], F32, 64);
-    refused(
-        raw.data(96).bytes(),
-        &["t: ", "expected each tensor once, found it twice"],
-    );
+    let raw = Raw::new().tensor(b"t", &[8], F32, 0).tensor(b"u", &[8], F32, 32).tensor(b"t", &[8], F32, 64);
+    refused(raw.data(96).bytes(), &["t: ", "expected each tensor once, found it twice"]);
 }
 
 #[test]
 fn an_unsupported_format_is_an_error_only_when_its_data_is_wanted() {
-    let raw = Raw::new()
-        .tensor(b"odd", &[256, 2], 16, 0)
-        .tensor(b"unheard", &[7], 1000, 32)
-        .tensor(b"fine", &[8], F32, 64);
+    let raw =
+        Raw::new().tensor(b"odd", &[256, 2], 16, 0).tensor(b"unheard", &[7], 1000, 32).tensor(b"fine", &[8], F32, 64);
     let gguf = read(raw.data(96).bytes()).unwrap();
     let odd = gguf.tensor("odd").unwrap();
     assert_eq!((odd.format, odd.bytes(), odd.format_name()), (Err(16), None, "IQ2_XXS"));

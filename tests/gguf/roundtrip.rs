@@ -56,10 +56,7 @@ fn tensors_come_back_in_order_with_their_data() {
     assert_eq!(gguf.tensors().len(), TENSORS.len());
     for (i, (tensor, (name, dims, format, bytes))) in gguf.tensors().zip(TENSORS).enumerate() {
         assert_eq!((tensor.name.as_str(), &*tensor.dims), (name, dims));
-        assert_eq!(
-            (tensor.format, tensor.bytes(), tensor.format_name()),
-            (Ok(format), Some(bytes), format.name())
-        );
+        assert_eq!((tensor.format, tensor.bytes(), tensor.format_name()), (Ok(format), Some(bytes), format.name()));
         assert_eq!(tensor.weights(), dims.iter().product::<usize>());
         assert_eq!(gguf.tensor(name), Some(tensor));
         assert_eq!(&*gguf.data(name).unwrap(), data(i));
@@ -180,11 +177,7 @@ fn the_fingerprint_tells_models_apart_and_not_layouts() {
     assert_ne!(with("scalar.u8", 200u16.into()), whole);
     assert_ne!(with("array.string", Array::strings(["o", "nethree", ""]).into()), whole);
     let data_start = small().len() - (32 + 128 + 576 + 32);
-    for (at, name) in [
-        (0, "the first byte"),
-        (19, "a tensor's last"),
-        (32 + 128 + 575, "another's last"),
-    ] {
+    for (at, name) in [(0, "the first byte"), (19, "a tensor's last"), (32 + 128 + 575, "another's last")] {
         let mut bytes = small();
         bytes[data_start + at] ^= 1;
         assert_ne!(read(bytes).unwrap().fingerprint(), whole, "{name}");

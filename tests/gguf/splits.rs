@@ -35,10 +35,8 @@ impl Piece {
 /// The three parts of the small file.
 fn pieces() -> Vec<Piece> {
     let piece = |no: u16, tensors: &[usize]| {
-        let mut piece = Piece {
-            metadata: if no == 0 { metadata() } else { Metadata::default() },
-            tensors: tensors.to_vec(),
-        };
+        let mut piece =
+            Piece { metadata: if no == 0 { metadata() } else { Metadata::default() }, tensors: tensors.to_vec() };
         piece.set("split.no", no);
         piece.set("split.count", 3u16);
         piece.set("split.tensors.count", TENSORS.len() as i32);
@@ -76,11 +74,7 @@ fn refused(directory: &TempDir, at: &str, said: &[&str]) {
 fn refused_at(path: &Path, at: &Path, said: &[&str]) {
     let message = Gguf::open(path).expect_err("should be refused").to_string();
     let start = format!("{}: ", at.display());
-    assert!(
-        message.starts_with(&start),
-        "{} is not blamed for: {message}",
-        at.display()
-    );
+    assert!(message.starts_with(&start), "{} is not blamed for: {message}", at.display());
     for said in said {
         assert!(message.contains(said), "`{said}` is not in: {message}");
     }
@@ -166,11 +160,7 @@ fn counts_that_disagree_are_refused() {
         let mut pieces = pieces();
         pieces[part].set("split.count", count);
         let found = format!("found {}", count.max(1));
-        refused(
-            &written(&pieces),
-            &name(part + 1),
-            &["split.count: expected 3, as the file's name says", &found],
-        );
+        refused(&written(&pieces), &name(part + 1), &["split.count: expected 3, as the file's name says", &found]);
     }
     let mut pieces = pieces();
     pieces[1].metadata.remove("split.count");
@@ -189,11 +179,7 @@ fn a_file_that_is_only_called_a_part_is_refused() {
 fn a_part_in_another_ones_place_is_refused() {
     let mut swapped = pieces();
     swapped.swap(1, 2);
-    refused(
-        &written(&swapped),
-        &name(2),
-        &["split.no: expected 1, counted from 0", "found 2"],
-    );
+    refused(&written(&swapped), &name(2), &["split.no: expected 1, counted from 0", "found 2"]);
     let mut repeated = pieces();
     repeated[2] = repeated[0].clone();
     refused(&written(&repeated), &name(3), &["split.no: expected 2", "found 0"]);
@@ -217,11 +203,7 @@ fn parts_that_lead_back_to_themselves_are_refused() {
     refused(&directory, &name(2), &["split.no: expected 1"]);
     std::fs::remove_file(&second).unwrap();
     std::os::unix::fs::symlink(&second, &second).unwrap();
-    refused_at(
-        &directory.path().join(name(1)),
-        &second,
-        &["missing: part 2 of a model in 3 files"],
-    );
+    refused_at(&directory.path().join(name(1)), &second, &["missing: part 2 of a model in 3 files"]);
 }
 
 #[test]
@@ -229,29 +211,17 @@ fn a_tensor_in_two_parts_is_refused() {
     let mut pieces = pieces();
     pieces[2].tensors = vec![1];
     let first = name(2);
-    refused(
-        &written(&pieces),
-        &name(3),
-        &["blk.0.up.weight: ", "found it twice", &first],
-    );
+    refused(&written(&pieces), &name(3), &["blk.0.up.weight: ", "found it twice", &first]);
 }
 
 #[test]
 fn the_tensors_of_all_parts_are_counted() {
     let mut fewer = pieces();
     fewer[1].tensors.pop();
-    refused(
-        &written(&fewer),
-        &name(1),
-        &["split.tensors.count: expected 4 tensors in all 3 parts together, found 3"],
-    );
+    refused(&written(&fewer), &name(1), &["split.tensors.count: expected 4 tensors in all 3 parts together, found 3"]);
     let mut disagree = pieces();
     disagree[2].set("split.tensors.count", 1i32);
-    refused(
-        &written(&disagree),
-        &name(3),
-        &["split.tensors.count: expected 4", "found 1"],
-    );
+    refused(&written(&disagree), &name(3), &["split.tensors.count: expected 4", "found 1"]);
     let mut silent = pieces();
     silent[0].metadata.remove("split.tensors.count");
     refused(&written(&silent), &name(1), &["split.tensors.count: missing"]);
@@ -262,11 +232,7 @@ fn a_part_under_a_name_without_its_number_is_told_how_it_should_be_named() {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("renamed.gguf");
     std::fs::write(&path, pieces()[1].bytes()).unwrap();
-    refused_at(
-        &path,
-        &path,
-        &["split.count: ", "part 2 of a model", "NAME-00002-of-00003.gguf"],
-    );
+    refused_at(&path, &path, &["split.count: ", "part 2 of a model", "NAME-00002-of-00003.gguf"]);
     let mut odd = pieces()[1].clone();
     odd.set("split.no", 7u16);
     std::fs::write(&path, odd.bytes()).unwrap();

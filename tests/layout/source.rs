@@ -21,12 +21,7 @@ impl Source {
             true => blank_comments_and_literals(text),
             false => text.to_owned(),
         };
-        Source {
-            path: path.to_owned(),
-            text: text.to_owned(),
-            product: blank_test_items(&code),
-            code,
-        }
+        Source { path: path.to_owned(), text: text.to_owned(), product: blank_test_items(&code), code }
     }
 
     pub fn is_rust(&self) -> bool {

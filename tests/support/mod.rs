@@ -96,10 +96,7 @@ impl Default for Spec {
 impl Spec {
     /// The dense sibling.
     pub fn dense() -> Spec {
-        Spec {
-            arch: "qwen35",
-            ..Spec::default()
-        }
+        Spec { arch: "qwen35", ..Spec::default() }
     }
 
     /// A model of many formats at once, as quantised files are.
@@ -176,20 +173,14 @@ impl Spec {
         } else {
             put("full_attention_interval", self.interval);
         }
-        m.insert(
-            format!("{}.attention.layer_norm_rms_epsilon", self.arch),
-            Value::F32(1e-6),
-        );
+        m.insert(format!("{}.attention.layer_norm_rms_epsilon", self.arch), Value::F32(1e-6));
         m.insert(format!("{}.rope.freq_base", self.arch), Value::F32(10_000.0));
         m
     }
 
     /// The file, from the seed.
     pub fn build(&self) -> Synthetic {
-        let mut file = Synthetic {
-            metadata: self.metadata(),
-            tensors: Vec::new(),
-        };
+        let mut file = Synthetic { metadata: self.metadata(), tensors: Vec::new() };
         let (width, vocab) = (self.width, self.vocab);
         self.matrix(&mut file, "token_embd.weight", &[width, vocab]);
         if !self.tied {
@@ -281,11 +272,7 @@ impl Spec {
     /// A matrix whose products keep the scale of their input; the embedding has elements of about 1.
     fn matrix(&self, file: &mut Synthetic, name: &str, dims: &[usize]) {
         let format = self.format_of(name);
-        let rms = if name == "token_embd.weight" && !self.tied {
-            1.0
-        } else {
-            1.0 / (dims[0] as f32).sqrt()
-        };
+        let rms = if name == "token_embd.weight" && !self.tied { 1.0 } else { 1.0 / (dims[0] as f32).sqrt() };
         // Each tensor has its own stream of numbers, so that leaving one out does not change the others.
         let mut random = Random::named(self.seed, name);
         let data = random.weights(format, dims.iter().product(), rms);

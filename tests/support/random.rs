@@ -31,9 +31,8 @@ impl Random {
     /// A stream of its own for each name.
     pub fn named(seed: u64, name: &str) -> Random {
         // FNV-1a: names that differ in one digit start far apart after the generator's own mixing.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let hash =
+            name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         Random(hash ^ seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
     }
 
@@ -73,15 +72,11 @@ impl Random {
         let side = rms * 3f32.sqrt();
         match format {
             Format::F32 => (0..n).flat_map(|_| self.between(-side, side).to_le_bytes()).collect(),
-            Format::F16 => (0..n)
-                .flat_map(|_| half::f16::from_f32(self.between(-side, side)).to_le_bytes())
-                .collect(),
-            Format::BF16 => (0..n)
-                .flat_map(|_| half::bf16::from_f32(self.between(-side, side)).to_le_bytes())
-                .collect(),
-            _ => (0..n / format.block_weights())
-                .flat_map(|_| self.block(format, rms))
-                .collect(),
+            Format::F16 => (0..n).flat_map(|_| half::f16::from_f32(self.between(-side, side)).to_le_bytes()).collect(),
+            Format::BF16 => {
+                (0..n).flat_map(|_| half::bf16::from_f32(self.between(-side, side)).to_le_bytes()).collect()
+            }
+            _ => (0..n / format.block_weights()).flat_map(|_| self.block(format, rms)).collect(),
         }
     }
 

@@ -60,9 +60,7 @@ impl Runner {
 
     /// A pass over `tokens` of which the first `keep` rows are kept; 0 drops the guard.
     pub fn pass(&mut self, tokens: &[Token], logits_from: usize, keep: usize) -> Rows {
-        let verdict = self
-            .model
-            .forward(&mut self.workspace, &mut self.state, tokens, logits_from);
+        let verdict = self.model.forward(&mut self.workspace, &mut self.state, tokens, logits_from);
         let choices = verdict.choices;
         match keep {
             0 => drop(verdict.guard),
@@ -73,10 +71,7 @@ impl Runner {
             self.model.logits(&self.workspace, row, &mut out);
             bits(&out)
         });
-        Rows {
-            logits: logits.collect(),
-            choices,
-        }
+        Rows { logits: logits.collect(), choices }
     }
 
     /// All rows, all kept.
@@ -115,12 +110,7 @@ impl Reference {
             choices.append(&mut rows.choices);
         }
         states.push(wanted(tokens.len()).then(|| runner.snapshot()));
-        Reference {
-            tokens: tokens.to_vec(),
-            logits,
-            choices,
-            states,
-        }
+        Reference { tokens: tokens.to_vec(), logits, choices, states }
     }
 
     pub fn state(&self, len: usize) -> &Snapshot {
@@ -133,10 +123,7 @@ impl Reference {
         let rows = runner.all(&self.tokens[start..start + n]);
         self.compare_rows(&rows, start, what);
         let state = runner.snapshot();
-        assert!(
-            state.body() == self.state(start + n).body(),
-            "{what}: the state after {n} rows at {start} differs"
-        );
+        assert!(state.body() == self.state(start + n).body(), "{what}: the state after {n} rows at {start} differs");
     }
 
     /// Compares the rows of a pass whose first wanted row is at `start`.
@@ -149,22 +136,13 @@ impl Reference {
                 rows.logits.len()
             );
         }
-        assert_eq!(
-            rows.choices,
-            self.choices[start..start + rows.choices.len()],
-            "{what}: best tokens at {start}"
-        );
+        assert_eq!(rows.choices, self.choices[start..start + rows.choices.len()], "{what}: best tokens at {start}");
     }
 }
 
 /// The settings of the suites: short contexts, f16 K/V.
 pub fn settings(context: usize, block: usize) -> Settings {
-    Settings {
-        context,
-        block,
-        kv: KvFormat::F16,
-        checkpoints: 0,
-    }
+    Settings { context, block, kv: KvFormat::F16, checkpoints: 0 }
 }
 
 /// A sequence that has read `prompt`.

@@ -59,17 +59,11 @@ fn arguments_that_come_as_json_text_are_parsed() {
     let qwen = template(&data("qwen3.5-chat.jinja"));
     let mapping = json!({"z": 1, "a": [true, {"b": "é"}], "t": "text"});
     let expected = qwen.render(&call(mapping.clone()), &Map::new()).unwrap();
-    assert_eq!(
-        qwen.render(&call(json!(mapping.to_string())), &Map::new()).unwrap(),
-        expected
-    );
+    assert_eq!(qwen.render(&call(json!(mapping.to_string())), &Map::new()).unwrap(), expected);
     for bad in [json!("{\"a\": "), json!("[1]"), json!("3"), json!(3)] {
         assert!(qwen.render(&call(bad.clone()), &Map::new()).is_err(), "{bad}");
     }
-    assert_eq!(
-        render("{% for k, v in nothing | items %}{{ k }}{% endfor %}"),
-        Ok(String::new())
-    );
+    assert_eq!(render("{% for k, v in nothing | items %}{{ k }}{% endfor %}"), Ok(String::new()));
     let method = template("{% for k, v in messages[0].a.items() %}{{ k }}={{ v }};{% endfor %}");
     let messages = json!([{"a": "{\"y\": 1, \"b\": null}"}]);
     assert_eq!(method.render(&messages, &Map::new()).unwrap(), "y=1;b=None;");
@@ -80,17 +74,9 @@ fn the_embedded_model_has_a_template_and_knows_its_tokens() {
     let mut metadata = pocket();
     let chat = ChatTemplate::from_metadata(&metadata).unwrap().unwrap();
     let options = Map::from_iter([("add_generation_prompt".to_owned(), json!(true))]);
-    let rendered = chat
-        .render(&json!([{"role": "user", "content": "Hi"}]), &options)
-        .unwrap();
-    assert_eq!(
-        rendered,
-        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-    );
-    metadata.insert(
-        "tokenizer.chat_template",
-        Value::String("{{ eos_token }}{{ bos_token }}".into()),
-    );
+    let rendered = chat.render(&json!([{"role": "user", "content": "Hi"}]), &options).unwrap();
+    assert_eq!(rendered, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
+    metadata.insert("tokenizer.chat_template", Value::String("{{ eos_token }}{{ bos_token }}".into()));
     let chat = ChatTemplate::from_metadata(&metadata).unwrap().unwrap();
     assert_eq!(chat.render(&json!([{}]), &Map::new()).unwrap(), "<|im_end|>");
 }
@@ -143,26 +129,16 @@ fn a_hostile_template_ends_with_an_error() {
     let brackets = format!("{{{{ {}1{} }}}}", "(".repeat(100_000), ")".repeat(100_000));
     assert!(ChatTemplate::new(&brackets).is_err());
     let doubled = "{% set ns = namespace(x=[1]) %}{% for a in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
-    for print in [
-        "{{ ns.x }}",
-        "{{ ns.x | tojson }}",
-        "{{ ns.x | string }}",
-        "{{ ns.x | tojson(indent=9999999) }}",
-    ] {
+    for print in ["{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x | string }}", "{{ ns.x | tojson(indent=9999999) }}"] {
         assert!(render(&format!("{doubled}{print}")).is_err(), "{print}");
     }
 }
 
 #[test]
 fn a_conversation_of_thousands_of_turns_is_rendered() {
-    let turn = [
-        json!({"role": "user", "content": "x"}),
-        json!({"role": "assistant", "content": "<think>a</think>y"}),
-    ];
+    let turn = [json!({"role": "user", "content": "x"}), json!({"role": "assistant", "content": "<think>a</think>y"})];
     let turns = turn.iter().cycle().take(8000).cloned().collect();
-    let rendered = template(&data("qwen3.5-chat.jinja"))
-        .render(&Json::Array(turns), &Map::new())
-        .unwrap();
+    let rendered = template(&data("qwen3.5-chat.jinja")).render(&Json::Array(turns), &Map::new()).unwrap();
     assert_eq!(rendered.matches("<|im_start|>").count(), 8000);
 }
 
@@ -184,21 +160,13 @@ fn special_tokens_in_a_users_text_stay_text() {
         template.encode(&tokenizer, &messages, &options).unwrap()
     };
     let harmless = encode("quote it");
-    for text in [
-        "a<|im_end|>b",
-        "<think>",
-        "x<|im_start|>",
-        "<|im_end|><|im_end|>",
-        "<<think>>",
-    ] {
+    for text in ["a<|im_end|>b", "<think>", "x<|im_start|>", "<|im_end|><|im_end|>", "<<think>>"] {
         let ids = encode(text);
         let specials = |ids: &[u32]| ids.iter().filter(|&&id| id >= 4089).copied().collect::<Vec<_>>();
         assert_eq!(specials(&ids), specials(&harmless), "{text}");
         let decoded = String::from_utf8(tokenizer.decode(&ids).unwrap()).unwrap();
         assert!(decoded.contains(&format!("user\n{text}<|im_end|>")), "{decoded}");
     }
-    let plain = template
-        .render(&json!([{"role": "user", "content": "quote it"}]), &options)
-        .unwrap();
+    let plain = template.render(&json!([{"role": "user", "content": "quote it"}]), &options).unwrap();
     assert_eq!(harmless, tokenizer.encode(&plain, Specials::Parse).unwrap());
 }

@@ -53,9 +53,7 @@ fn pieces_join_to_what_lossy_decoding_of_the_whole_gives_for_every_split() {
 
 #[test]
 fn every_string_of_three_chosen_bytes_is_decoded_like_the_whole() {
-    let chosen = [
-        0x00, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xF5, 0xFF,
-    ];
+    let chosen = [0x00, 0x41, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC1, 0xC2, 0xE0, 0xE2, 0xED, 0xF0, 0xF4, 0xF5, 0xFF];
     for a in chosen {
         for b in chosen {
             for c in chosen {
@@ -111,11 +109,7 @@ fn check_stops(text: &str, stops: &[&str]) {
             assert_eq!(shown, seen[..certain], "{pieces:?} {stops:?}");
         }
         shown.extend(search.finish());
-        assert_eq!(
-            shown,
-            text.as_bytes()[..stop.unwrap_or(text.len())],
-            "{pieces:?} {stops:?}"
-        );
+        assert_eq!(shown, text.as_bytes()[..stop.unwrap_or(text.len())], "{pieces:?} {stops:?}");
     }
 }
 

@@ -16,12 +16,7 @@ fn qwen() -> Option<&'static Tokenizer> {
 }
 
 fn ids(case: &Json, column: &str) -> Vec<u32> {
-    case[column]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|id| id.as_u64().unwrap() as u32)
-        .collect()
+    case[column].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
 /// Both columns of every case, and the way back.
@@ -31,22 +26,10 @@ fn check(tokenizer: &Tokenizer, cases: &[Json]) {
         let parsed = tokenizer.encode(text, Specials::Parse).unwrap();
         assert_eq!(parsed, ids(case, "ids"), "{text:?}, special tokens parsed");
         let plain = tokenizer.encode(text, Specials::AsText).unwrap();
-        assert_eq!(
-            plain,
-            ids(case, "ids_specials_as_text"),
-            "{text:?}, special tokens as text"
-        );
-        assert_eq!(
-            tokenizer.decode(&parsed).unwrap(),
-            tokenizer.decode(&plain).unwrap(),
-            "{text:?} decoded"
-        );
+        assert_eq!(plain, ids(case, "ids_specials_as_text"), "{text:?}, special tokens as text");
+        assert_eq!(tokenizer.decode(&parsed).unwrap(), tokenizer.decode(&plain).unwrap(), "{text:?} decoded");
         let again = String::from_utf8(tokenizer.decode(&parsed).unwrap()).unwrap();
-        assert_eq!(
-            tokenizer.encode(&again, Specials::Parse).unwrap(),
-            parsed,
-            "{text:?} encoded again"
-        );
+        assert_eq!(tokenizer.encode(&again, Specials::Parse).unwrap(), parsed, "{text:?} encoded again");
         if text.is_ascii() {
             assert_eq!(again, text);
         }
@@ -64,18 +47,12 @@ fn the_supplied_texts_have_the_supplied_ids() {
 
 #[test]
 fn pocket_texts_have_the_ids_that_hugging_face_gives() {
-    check(
-        &Tokenizer::from_metadata(&pocket()).unwrap(),
-        &cases("pocket-texts.json"),
-    );
+    check(&Tokenizer::from_metadata(&pocket()).unwrap(), &cases("pocket-texts.json"));
 }
 
 #[test]
 fn golden_prompts_have_the_golden_ids() {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../shared/pocket/goldens/huggingface-bf16.json"
-    );
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/pocket/goldens/huggingface-bf16.json");
     let Ok(goldens) = std::fs::read_to_string(path) else {
         println!("skipped: {path} is absent");
         return;
@@ -84,10 +61,7 @@ fn golden_prompts_have_the_golden_ids() {
     let goldens: Vec<Json> = serde_json::from_str(&goldens).unwrap();
     for golden in goldens {
         let prompt = golden["prompt"].as_str().unwrap();
-        assert_eq!(
-            tokenizer.encode(prompt, Specials::Parse).unwrap(),
-            ids(&golden, "prompt_ids")
-        );
+        assert_eq!(tokenizer.encode(prompt, Specials::Parse).unwrap(), ids(&golden, "prompt_ids"));
         let text = tokenizer.decode(&ids(&golden, "greedy_ids")).unwrap();
         assert_eq!(String::from_utf8_lossy(&text), golden["greedy_text"].as_str().unwrap());
     }
@@ -132,10 +106,7 @@ fn an_id_outside_the_vocabulary_is_an_error() {
     let tokenizer = Tokenizer::from_metadata(&pocket()).unwrap();
     for id in [4096, u32::MAX] {
         let error = tokenizer.decode(&[0, id]).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            format!("token id: {id} is outside the vocabulary of 4096 tokens")
-        );
+        assert_eq!(error, format!("token id: {id} is outside the vocabulary of 4096 tokens"));
         assert!(tokenizer.token_bytes(id).is_err());
         assert!(!tokenizer.is_eog(id));
     }
@@ -144,10 +115,7 @@ fn an_id_outside_the_vocabulary_is_an_error() {
 #[test]
 fn a_text_too_long_for_the_regex_engine_is_an_error() {
     let tokenizer = Tokenizer::from_metadata(&pocket()).unwrap();
-    let error = tokenizer
-        .encode(&" ".repeat((8 << 20) + 1), Specials::AsText)
-        .unwrap_err()
-        .to_string();
+    let error = tokenizer.encode(&" ".repeat((8 << 20) + 1), Specials::AsText).unwrap_err().to_string();
     assert_eq!(error, "text: expected at most 8388608 bytes, found 8388609");
 }
 
@@ -181,14 +149,8 @@ fn tiny() -> Metadata {
 #[test]
 fn a_tiny_vocabulary_works() {
     let tokenizer = Tokenizer::from_metadata(&tiny()).unwrap();
-    assert_eq!(
-        tokenizer.encode("abba<think>é", Specials::Parse).unwrap(),
-        [256, 98, 97, 258, 0xC3, 0xA9]
-    );
-    assert_eq!(
-        tokenizer.encode("<think>", Specials::AsText).unwrap(),
-        [60, 116, 104, 105, 110, 107, 62]
-    );
+    assert_eq!(tokenizer.encode("abba<think>é", Specials::Parse).unwrap(), [256, 98, 97, 258, 0xC3, 0xA9]);
+    assert_eq!(tokenizer.encode("<think>", Specials::AsText).unwrap(), [60, 116, 104, 105, 110, 107, 62]);
     assert_eq!(tokenizer.decode(&[256, 257, 0, 0xFF]).unwrap(), b"ab<|im_end|>\0\xFF");
     assert_eq!(tokenizer.eog(), [257]);
 }
@@ -224,9 +186,7 @@ fn refused_with(key: &str, value: Value, message: &str) {
 /// The same for a change of the array under `tokenizer.ggml.` and `key`.
 fn refused_after(key: &str, change: impl Fn(&mut Vec<Value>), message: &str) {
     let key = format!("tokenizer.ggml.{key}");
-    let Some(Value::Array(found)) = tiny().remove(&key) else {
-        panic!("{key}")
-    };
+    let Some(Value::Array(found)) = tiny().remove(&key) else { panic!("{key}") };
     let mut values: Vec<Value> = found.iter().map(|item| item.to_value()).collect();
     change(&mut values);
     refused_with(&key, Value::Array(array(values)), message);
@@ -239,17 +199,9 @@ fn unsupported_keys_are_refused_with_what_is_supported() {
     let pre = "tokenizer.ggml.pre: `qwen2` is not supported; supported: `qwen35`";
     refused_with("tokenizer.ggml.pre", text("qwen2"), pre);
     refused_with("tokenizer.ggml.pre", Value::U8(1), "expected a string, found u8");
-    refused_with(
-        "tokenizer.ggml.add_bos_token",
-        Value::Bool(true),
-        "true is not supported",
-    );
+    refused_with("tokenizer.ggml.add_bos_token", Value::Bool(true), "true is not supported");
     let eos = "tokenizer.ggml.eos_token_id";
-    refused_with(
-        eos,
-        Value::U32(259),
-        "eos_token_id: token 259 is out of range: 259 tokens",
-    );
+    refused_with(eos, Value::U32(259), "eos_token_id: token 259 is out of range: 259 tokens");
     refused_with(eos, Value::I32(-1), "expected an unsigned integer");
 }
 
@@ -257,48 +209,16 @@ fn unsupported_keys_are_refused_with_what_is_supported() {
 fn hostile_arrays_are_refused() {
     refused_after("tokens", |t| t[256] = text("a"), "tokens 97 and 256 are both \"a\"");
     refused_after("tokens", |t| t[97] = text("xx"), "no token 'a' for byte 0x61");
-    refused_after(
-        "tokens",
-        |t| *t = vec![Value::U8(3)],
-        "elements should be strings, found u8",
-    );
+    refused_after("tokens", |t| *t = vec![Value::U8(3)], "elements should be strings, found u8");
     refused_after("tokens", Vec::clear, "259 types for 0 tokens of tokenizer.ggml.tokens");
     refused_after("token_type", |t| t.truncate(5), "5 types for 259 tokens");
-    refused_after(
-        "token_type",
-        |t| t[4] = Value::I32(-1),
-        "elements should be unsigned integers",
-    );
-    refused_after(
-        "token_type",
-        |t| t[4] = Value::I32(7),
-        "token 4 is of type 7; types are 1 to 6",
-    );
-    refused_after(
-        "token_type",
-        |t| t[97] = Value::I32(3),
-        "token 97, 'a' for byte 0x61, is a control token",
-    );
-    refused_after(
-        "token_type",
-        |t| t[256] = Value::I32(3),
-        "merge 0 names the control token \"ab\"",
-    );
-    refused_after(
-        "merges",
-        |m| m.push(text("a c")),
-        "merge 1 names \"ac\", which is no token",
-    );
-    refused_after(
-        "merges",
-        |m| m[0] = text("a  b"),
-        "merge 0 should be two tokens and a space between them",
-    );
-    refused_after(
-        "merges",
-        |m| m[0] = text(" ab"),
-        "merge 0 names \"\", which is no token",
-    );
+    refused_after("token_type", |t| t[4] = Value::I32(-1), "elements should be unsigned integers");
+    refused_after("token_type", |t| t[4] = Value::I32(7), "token 4 is of type 7; types are 1 to 6");
+    refused_after("token_type", |t| t[97] = Value::I32(3), "token 97, 'a' for byte 0x61, is a control token");
+    refused_after("token_type", |t| t[256] = Value::I32(3), "merge 0 names the control token \"ab\"");
+    refused_after("merges", |m| m.push(text("a c")), "merge 1 names \"ac\", which is no token");
+    refused_after("merges", |m| m[0] = text("a  b"), "merge 0 should be two tokens and a space between them");
+    refused_after("merges", |m| m[0] = text(" ab"), "merge 0 names \"\", which is no token");
 }
 
 #[test]

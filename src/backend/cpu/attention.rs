@@ -74,11 +74,7 @@ impl Kv {
     /// Room for `positions` rows.
     pub fn new(shape: &AttentionShape, positions: usize, format: KvFormat) -> Kv {
         let width = shape.kv_width();
-        Kv {
-            width,
-            k: Store::new(positions * width, format),
-            v: Store::new(positions * width, format),
-        }
+        Kv { width, k: Store::new(positions * width, format), v: Store::new(positions * width, format) }
     }
 
     /// The first `positions` rows of K, then of V.
@@ -219,35 +215,16 @@ impl Layer<'_> {
         let shape = self.shape;
         let Streams { q, k, v, rope } = streams;
         let (rows, dim) = (q.len(), shape.head_dim);
-        assert_eq!(
-            (q.width(), rope.width()),
-            (2 * shape.out_width(), shape.rope_dim),
-            "attention's input widths"
-        );
+        assert_eq!((q.width(), rope.width()), (2 * shape.out_width(), shape.rope_dim), "attention's input widths");
         let rotate = |row: usize, head: &mut [f32], weight| {
-            isa.run(NormRotate {
-                head,
-                weight,
-                eps: shape.eps,
-                rope: rope.row(row),
-            });
+            isa.run(NormRotate { head, weight, eps: shape.eps, rope: rope.row(row) });
         };
-        phases.each(
-            rows * shape.heads,
-            8 * rows * shape.out_width(),
-            Chunks::new(q.change(), 2 * dim),
-            |i, head| {
-                rotate(i / shape.heads, &mut head[..dim], self.q_norm);
-            },
-        );
-        phases.each(
-            rows * shape.kv_heads,
-            8 * rows * shape.kv_width(),
-            Chunks::new(k.change(), dim),
-            |i, head| {
-                rotate(i / shape.kv_heads, head, self.k_norm);
-            },
-        );
+        phases.each(rows * shape.heads, 8 * rows * shape.out_width(), Chunks::new(q.change(), 2 * dim), |i, head| {
+            rotate(i / shape.heads, &mut head[..dim], self.q_norm);
+        });
+        phases.each(rows * shape.kv_heads, 8 * rows * shape.kv_width(), Chunks::new(k.change(), dim), |i, head| {
+            rotate(i / shape.kv_heads, head, self.k_norm);
+        });
         cache.k.write(start * cache.width, k.values());
         cache.v.write(start * cache.width, v.values());
 

@@ -150,45 +150,26 @@ pub fn conv(
     (state, out): (&mut Recurrent, &mut Rows),
 ) {
     let (rows, channels, taps) = (x.len(), shape.channels(), shape.taps);
-    assert_eq!(
-        (x.width(), weight.len()),
-        (channels, taps * channels),
-        "the convolution's widths"
-    );
+    assert_eq!((x.width(), weight.len()), (channels, taps * channels), "the convolution's widths");
     let (values, window) = (x.values(), &state.window);
     let grid = Grid::columns(out.write(rows), channels, CHANNELS);
-    phases.each(
-        channels.div_ceil(CHANNELS),
-        24 * rows * channels,
-        grid,
-        |_, mut rect| {
-            let cols = rect.cols();
-            let weights: Vec<&[f32]> = (0..taps).map(|t| &weight[t * channels..][cols.clone()]).collect();
-            for row in rect.rows() {
-                let inputs: Vec<&[f32]> = (0..taps)
-                    .map(|t| &tap(values, window, channels, row, taps - 1 - t)[cols.clone()])
-                    .collect();
-                isa.run(Convolve {
-                    inputs: &inputs,
-                    weights: &weights,
-                    out: rect.row(row),
-                });
-            }
-        },
-    );
+    phases.each(channels.div_ceil(CHANNELS), 24 * rows * channels, grid, |_, mut rect| {
+        let cols = rect.cols();
+        let weights: Vec<&[f32]> = (0..taps).map(|t| &weight[t * channels..][cols.clone()]).collect();
+        for row in rect.rows() {
+            let inputs: Vec<&[f32]> =
+                (0..taps).map(|t| &tap(values, window, channels, row, taps - 1 - t)[cols.clone()]).collect();
+            isa.run(Convolve { inputs: &inputs, weights: &weights, out: rect.row(row) });
+        }
+    });
     slide(values, window, channels, rows, &mut state.tentative_window);
 
     let key_heads = 2 * shape.key_heads;
-    phases.each(
-        rows,
-        4 * rows * 2 * shape.key_width(),
-        Chunks::new(out.change(), channels),
-        |_, row| {
-            for head in row.chunks_exact_mut(shape.key_dim).take(key_heads) {
-                isa.run(L2Norm(head));
-            }
-        },
-    );
+    phases.each(rows, 4 * rows * 2 * shape.key_width(), Chunks::new(out.change(), channels), |_, row| {
+        for head in row.chunks_exact_mut(shape.key_dim).take(key_heads) {
+            isa.run(L2Norm(head));
+        }
+    });
     if rows <= state.log.capacity {
         state.log.inputs[..values.len()].copy_from_slice(values);
         for row in 0..rows {
@@ -340,59 +321,26 @@ pub fn delta(
     out: &mut Rows,
 ) {
     let (rows, heads, width) = (qkv.len(), shape.value_heads, shape.value_dim);
-    assert_eq!(
-        (qkv.width(), out.width()),
-        (shape.channels(), shape.value_width()),
-        "the recurrence's widths"
-    );
+    assert_eq!((qkv.width(), out.width()), (shape.channels(), shape.value_width()), "the recurrence's widths");
     assert!(shape.key_dim.is_multiple_of(4), "the key dimension falls into quarters");
     let logged = rows <= state.log.capacity;
     let per_head = shape.key_dim * width;
     let capacity = state.log.capacity.max(1);
     let log = &mut state.log;
     let kept = &state.kept;
-    let parts = (
-        Chunks::new(&mut state.tentative, per_head),
-        Grid::columns(out.write(rows), heads * width, width),
-    );
+    let parts = (Chunks::new(&mut state.tentative, per_head), Grid::columns(out.write(rows), heads * width, width));
     let work = 6 * rows * heads * per_head;
     if logged {
-        let log = (
-            Chunks::new(&mut log.delta, capacity * width),
-            Chunks::new(&mut log.decay, capacity),
-        );
-        phases.each(
-            heads,
-            work,
-            (parts.0, parts.1, log.0, log.1),
-            |head, (state, out, delta, decay)| {
-                let kept = &kept[head * per_head..][..per_head];
-                let log = Some((delta, decay));
-                isa.run(DeltaHead {
-                    shape,
-                    head,
-                    qkv,
-                    gates: &gates,
-                    kept,
-                    state,
-                    log,
-                    out,
-                });
-            },
-        );
+        let log = (Chunks::new(&mut log.delta, capacity * width), Chunks::new(&mut log.decay, capacity));
+        phases.each(heads, work, (parts.0, parts.1, log.0, log.1), |head, (state, out, delta, decay)| {
+            let kept = &kept[head * per_head..][..per_head];
+            let log = Some((delta, decay));
+            isa.run(DeltaHead { shape, head, qkv, gates: &gates, kept, state, log, out });
+        });
     } else {
         phases.each(heads, work, parts, |head, (state, out)| {
             let kept = &kept[head * per_head..][..per_head];
-            isa.run(DeltaHead {
-                shape,
-                head,
-                qkv,
-                gates: &gates,
-                kept,
-                state,
-                log: None,
-                out,
-            });
+            isa.run(DeltaHead { shape, head, qkv, gates: &gates, kept, state, log: None, out });
         });
     }
 }
@@ -445,13 +393,7 @@ impl Kernel for Replay<'_> {
 pub fn keep(phases: &Phases, isa: Isa, shape: &DeltaShape, state: &mut Recurrent, (keep, of): (usize, usize)) {
     assert!(keep >= 1 && keep <= of, "a pass keeps between one and all of its rows");
     if keep < of {
-        let Recurrent {
-            kept,
-            tentative,
-            window,
-            tentative_window,
-            log,
-        } = &mut *state;
+        let Recurrent { kept, tentative, window, tentative_window, log } = &mut *state;
         assert!(of <= log.capacity, "a pass that may be cut is logged");
         let per_head = shape.key_dim * shape.value_dim;
         let parts = Chunks::new(tentative, per_head);

@@ -26,26 +26,14 @@ impl Matrix {
     pub fn new(shape: MatrixShape, format: Format, data: Bytes) -> Matrix {
         let bytes = format.row_bytes(shape.cols).map(|b| b * shape.rows * shape.count);
         assert_eq!(bytes, Some(data.len()), "the bytes of a matrix fit its shape");
-        Matrix {
-            shape,
-            format,
-            data,
-            view: 0..shape.rows,
-        }
+        Matrix { shape, format, data, view: 0..shape.rows }
     }
 
     /// A view of rows `part` of every stacked matrix.
     pub fn part(&self, part: Range<usize>) -> Matrix {
-        assert!(
-            part.start < part.end && part.end <= self.rows(),
-            "a part lies inside its matrix"
-        );
+        assert!(part.start < part.end && part.end <= self.rows(), "a part lies inside its matrix");
         let view = self.view.start + part.start..self.view.start + part.end;
-        Matrix {
-            data: self.data.clone(),
-            view,
-            ..*self
-        }
+        Matrix { data: self.data.clone(), view, ..*self }
     }
 
     /// Outputs.
@@ -70,10 +58,7 @@ impl Matrix {
 
     /// The bytes of rows `rows` of matrix `which`.
     pub fn bytes(&self, which: usize, rows: Range<usize>) -> &[u8] {
-        assert!(
-            which < self.shape.count && rows.end <= self.rows(),
-            "rows lie inside the matrix"
-        );
+        assert!(which < self.shape.count && rows.end <= self.rows(), "rows lie inside the matrix");
         let row_bytes = self.data.len() / (self.shape.rows * self.shape.count);
         let first = which * self.shape.rows + self.view.start;
         &self.data[(first + rows.start) * row_bytes..(first + rows.end) * row_bytes]
@@ -91,10 +76,7 @@ impl Output for Rect<'_> {
 pub fn input(x: &Rows, format: Format) -> Input<'_> {
     match x.int8(format) {
         Some(int8) => Input::Int8(int8),
-        None => Input::Float {
-            values: x.values(),
-            width: x.width(),
-        },
+        None => Input::Float { values: x.values(), width: x.width() },
     }
 }
 
@@ -119,12 +101,6 @@ pub fn project(phases: &Phases, isa: Isa, x: &mut Rows, into: &mut [(&Matrix, &m
     phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
         let (matrix, input) = tiles[which];
         let weights = matrix.bytes(0, rect.cols());
-        isa.run(TileDot {
-            format: matrix.format(),
-            weights,
-            input,
-            pairs: &pairs,
-            out: &mut rect,
-        });
+        isa.run(TileDot { format: matrix.format(), weights, input, pairs: &pairs, out: &mut rect });
     });
 }

@@ -43,10 +43,7 @@ impl Cpu {
     /// # Errors
     /// If the operating system refuses the threads.
     pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu> {
-        Ok(Cpu {
-            team: Team::new(threads)?,
-            isa,
-        })
+        Ok(Cpu { team: Team::new(threads)?, isa })
     }
 }
 
@@ -137,11 +134,10 @@ impl Pass<Cpu> for CpuPass<'_> {
         let width = table.cols();
         assert_eq!(width, out.width(), "an embedding has the table's width");
         let parts = Chunks::new(out.write(tokens.len()), width);
-        self.phases
-            .each(tokens.len(), 8 * tokens.len() * width, parts, |row, out| {
-                let token = tokens[row] as usize;
-                canon::dequantize_row(table.format(), table.bytes(0, token..token + 1), out);
-            });
+        self.phases.each(tokens.len(), 8 * tokens.len() * width, parts, |row, out| {
+            let token = tokens[row] as usize;
+            canon::dequantize_row(table.format(), table.bytes(0, token..token + 1), out);
+        });
     }
 
     fn load(&self, values: &[f32], out: &mut rows::Rows) {
@@ -175,18 +171,8 @@ impl Pass<Cpu> for CpuPass<'_> {
         cache: (&mut attention::Kv, usize),
         out: &mut rows::Rows,
     ) {
-        let streams = attention::Streams {
-            q: qkv.q,
-            k: qkv.k,
-            v: qkv.v,
-            rope,
-        };
-        attention::Layer {
-            shape,
-            q_norm: norms.q,
-            k_norm: norms.k,
-        }
-        .run((self.phases, self.isa), streams, cache, out);
+        let streams = attention::Streams { q: qkv.q, k: qkv.k, v: qkv.v, rope };
+        attention::Layer { shape, q_norm: norms.q, k_norm: norms.k }.run((self.phases, self.isa), streams, cache, out);
     }
 
     fn conv(
@@ -238,10 +224,9 @@ impl Pass<Cpu> for CpuPass<'_> {
 
     fn argmax(&self, x: &rows::Rows) -> Vec<u32> {
         let mut best = vec![0; x.len()];
-        self.phases
-            .each(x.len(), x.values().len(), Chunks::new(&mut best, 1), |row, best| {
-                best[0] = norm::argmax(x.row(row));
-            });
+        self.phases.each(x.len(), x.values().len(), Chunks::new(&mut best, 1), |row, best| {
+            best[0] = norm::argmax(x.row(row));
+        });
         best
     }
 

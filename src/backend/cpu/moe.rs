@@ -112,10 +112,7 @@ fn choose(probabilities: &[f32], how: Routing, out: &mut [(u32, f32)]) {
 /// Chooses each row's experts and sorts the pairs by expert: see `Pass::route`.
 pub fn route(phases: &Phases, isa: Isa, x: &mut Rows, router: &Matrix, how: Routing, routes: &mut Routes) {
     let experts = router.rows();
-    assert!(
-        how.used >= 1 && how.used <= experts,
-        "a row uses at least one and at most all experts"
-    );
+    assert!(how.used >= 1 && how.used <= experts, "a row uses at least one and at most all experts");
     let buffers = routes.buffers.get_or_insert_with(|| Buffers {
         logits: Rows::new(experts),
         gate: Rows::new(1),
@@ -126,10 +123,7 @@ pub fn route(phases: &Phases, isa: Isa, x: &mut Rows, router: &Matrix, how: Rout
     let rows = x.len();
     routes.used = how.used;
     routes.choices.resize(rows * how.used, (0, 0.0));
-    let parts = (
-        Chunks::new(buffers.logits.change(), experts),
-        Chunks::new(&mut routes.choices, how.used),
-    );
+    let parts = (Chunks::new(buffers.logits.change(), experts), Chunks::new(&mut routes.choices, how.used));
     phases.each(rows, 64 * rows * experts, parts, |_, (logits, choices)| {
         isa.run(Softmax(logits));
         choose(logits, how, choices);
@@ -148,10 +142,7 @@ fn group(routes: &mut Routes, experts: usize) {
         let count = starts[expert + 1];
         starts[expert + 1] += starts[expert];
         if count > 0 {
-            routes.groups.push(Group {
-                expert,
-                places: starts[expert]..starts[expert + 1],
-            });
+            routes.groups.push(Group { expert, places: starts[expert]..starts[expert + 1] });
         }
     }
     routes.enter.resize(routes.choices.len(), (0, 0));
@@ -172,11 +163,7 @@ fn grouped(
     (matrix, x): (&Matrix, &Rows),
     out: &mut Rows,
 ) {
-    assert_eq!(
-        (matrix.cols(), matrix.rows()),
-        (x.width(), out.width()),
-        "an expert's widths"
-    );
+    assert_eq!((matrix.cols(), matrix.rows()), (x.width(), out.width()), "an expert's widths");
     let ranges: Vec<Range<usize>> = groups.iter().map(|g| g.places.clone()).collect();
     let grid = Grid::new(out.write(pairs.len()), matrix.rows(), TILE, ranges);
     let (tiles, x) = (grid.tiles(), input(x, matrix.format()));
@@ -185,13 +172,7 @@ fn grouped(
         let group = &groups[i / tiles];
         let weights = matrix.bytes(group.expert, rect.cols());
         let pairs = &pairs[group.places.clone()];
-        isa.run(TileDot {
-            format: matrix.format(),
-            weights,
-            input: x,
-            pairs,
-            out: &mut rect,
-        });
+        isa.run(TileDot { format: matrix.format(), weights, input: x, pairs, out: &mut rect });
     });
 }
 
@@ -204,24 +185,12 @@ pub fn experts(
     routes: &mut Routes,
     out: &mut Rows,
 ) {
-    let Routes {
-        used,
-        choices,
-        groups,
-        enter,
-        place,
-        read,
-        buffers,
-    } = routes;
+    let Routes { used, choices, groups, enter, place, read, buffers } = routes;
     assert_eq!(choices.len(), x.len() * *used, "the routes are those of these rows");
-    let Some(buffers) = buffers else {
-        unreachable!("rows were routed before")
-    };
-    for (rows, width) in [
-        (&mut buffers.gate, gate.rows()),
-        (&mut buffers.up, up.rows()),
-        (&mut buffers.down, down.rows()),
-    ] {
+    let Some(buffers) = buffers else { unreachable!("rows were routed before") };
+    for (rows, width) in
+        [(&mut buffers.gate, gate.rows()), (&mut buffers.up, up.rows()), (&mut buffers.down, down.rows())]
+    {
         if rows.width() != width {
             *rows = Rows::new(width);
         }
@@ -239,18 +208,8 @@ pub fn experts(
     grouped(phases, isa, (groups, &leave), (down, &buffers.gate), &mut buffers.down);
 
     let (rows, width, down) = (x.len(), out.width(), &buffers.down);
-    phases.each(
-        rows,
-        *used * rows * width,
-        Chunks::new(out.write(rows), width),
-        |row, out| {
-            let ranks = row * *used..(row + 1) * *used;
-            isa.run(Combine {
-                choices: &choices[ranks.clone()],
-                places: &place[ranks],
-                down,
-                out,
-            });
-        },
-    );
+    phases.each(rows, *used * rows * width, Chunks::new(out.write(rows), width), |row, out| {
+        let ranks = row * *used..(row + 1) * *used;
+        isa.run(Combine { choices: &choices[ranks.clone()], places: &place[ranks], down, out });
+    });
 }

@@ -34,20 +34,11 @@ pub fn rms_scale(x: &[f32], eps: f32) -> f32 {
 
 /// `out = rms_norm(x)`, row by row.
 pub fn rms_norm(phases: &Phases, isa: Isa, x: &Rows, (weight, eps): (&[f32], f32), out: &mut Rows) {
-    assert_eq!(
-        (x.width(), out.width()),
-        (weight.len(), weight.len()),
-        "a norm keeps the width"
-    );
+    assert_eq!((x.width(), out.width()), (weight.len(), weight.len()), "a norm keeps the width");
     let rows = x.len();
     let parts = Chunks::new(out.write(rows), weight.len());
     phases.each(rows, 2 * rows * weight.len(), parts, |row, out| {
-        isa.run(RmsNorm {
-            x: x.row(row),
-            weight,
-            eps,
-            out,
-        });
+        isa.run(RmsNorm { x: x.row(row), weight, eps, out });
     });
 }
 
@@ -84,11 +75,7 @@ const SPAN: usize = 256;
 
 /// `gate = silu(gate) * up` over all rows.
 pub fn swiglu(phases: &Phases, isa: Isa, gate: &mut Rows, up: &Rows) {
-    assert_eq!(
-        (gate.width(), gate.len()),
-        (up.width(), up.len()),
-        "gate and up are of one shape"
-    );
+    assert_eq!((gate.width(), gate.len()), (up.width(), up.len()), "gate and up are of one shape");
     let elements = up.values().len();
     let parts = Chunks::new(gate.change(), SPAN);
     phases.each(elements.div_ceil(SPAN), 16 * elements, parts, |i, gate| {
@@ -119,19 +106,10 @@ impl Kernel for AddGated<'_> {
 
 /// `out += sigmoid(gate · x) * y`, row by row.
 pub fn add_gated(phases: &Phases, isa: Isa, (x, gate): (&Rows, &[f32]), y: &Rows, out: &mut Rows) {
-    assert_eq!(
-        (x.len(), y.width()),
-        (out.len(), out.width()),
-        "a gated sum keeps its shape"
-    );
+    assert_eq!((x.len(), y.width()), (out.len(), out.width()), "a gated sum keeps its shape");
     let (rows, width) = (out.len(), out.width());
     phases.each(rows, 3 * rows * width, Chunks::new(out.change(), width), |row, out| {
-        isa.run(AddGated {
-            x: x.row(row),
-            gate,
-            y: y.row(row),
-            out,
-        });
+        isa.run(AddGated { x: x.row(row), gate, y: y.row(row), out });
     });
 }
 

@@ -26,14 +26,7 @@ impl Rows {
     /// No rows yet.
     pub fn new(width: usize) -> Rows {
         assert!(width > 0, "rows have a width");
-        Rows {
-            width,
-            data: Vec::new(),
-            int8: BLOCKS.map(|b| Int8 {
-                valid: false,
-                values: Activations::new(b),
-            }),
-        }
+        Rows { width, data: Vec::new(), int8: BLOCKS.map(|b| Int8 { valid: false, values: Activations::new(b) }) }
     }
 
     /// Elements in a row.

@@ -78,11 +78,7 @@ impl Team {
             panicked: AtomicBool::new(false),
             turn: Mutex::new(()),
         };
-        Ok(Team {
-            workers,
-            threads,
-            board,
-        })
+        Ok(Team { workers, threads, board })
     }
 
     /// Threads in the team, the caller's included.
@@ -144,12 +140,7 @@ impl Board {
             if seen & JOINABLE == 0 || seen / PHASE == last {
                 return;
             }
-            if self
-                .phase
-                .0
-                .compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Relaxed)
-                .is_err()
-            {
+            if self.phase.0.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
                 continue;
             }
             last = seen / PHASE;
@@ -252,12 +243,7 @@ impl<'a, T> Chunks<'a, T> {
     /// Cuts `data` into chunks of `chunk` elements.
     pub fn new(data: &'a mut [T], chunk: usize) -> Self {
         assert!(chunk > 0, "a chunk has at least one element");
-        Chunks {
-            start: data.as_mut_ptr(),
-            len: data.len(),
-            chunk,
-            owner: PhantomData,
-        }
+        Chunks { start: data.as_mut_ptr(), len: data.len(), chunk, owner: PhantomData }
     }
 }
 
@@ -302,20 +288,11 @@ impl<'a> Grid<'a> {
         assert!(width > 0 && tile > 0, "a grid has columns");
         let mut end = 0;
         for range in &ranges {
-            assert!(
-                range.start >= end && range.start <= range.end,
-                "row ranges ascend and do not overlap"
-            );
+            assert!(range.start >= end && range.start <= range.end, "row ranges ascend and do not overlap");
             end = range.end;
         }
         assert!(end * width <= data.len(), "row ranges lie inside the matrix");
-        Grid {
-            start: data.as_mut_ptr(),
-            width,
-            tile,
-            ranges,
-            owner: PhantomData,
-        }
+        Grid { start: data.as_mut_ptr(), width, tile, ranges, owner: PhantomData }
     }
 
     /// Tiles in one row range.
@@ -336,13 +313,7 @@ unsafe impl<'a> Parts for Grid<'a> {
         let rows = self.ranges[i / self.tiles()].clone();
         let from = i % self.tiles() * self.tile;
         let cols = from..(from + self.tile).min(self.width);
-        Rect {
-            start: self.start,
-            width: self.width,
-            rows,
-            cols,
-            owner: PhantomData,
-        }
+        Rect { start: self.start, width: self.width, rows, cols, owner: PhantomData }
     }
 }
 

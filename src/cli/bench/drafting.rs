@@ -59,9 +59,7 @@ pub struct Task {
 pub fn drafters() -> Vec<(DraftArg, String)> {
     let name = |arg: &DraftArg| match arg {
         DraftArg::Off => "plain".to_owned(),
-        _ => arg
-            .to_possible_value()
-            .map_or_else(String::new, |v| v.get_name().to_owned()),
+        _ => arg.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
     };
     let mut all: Vec<_> = DraftArg::value_variants().iter().map(|a| (*a, name(a))).collect();
     all.sort_by_key(|(arg, _)| *arg != DraftArg::Off);
@@ -78,11 +76,7 @@ pub fn jobs(loaded: &Loaded, prompts: &[Prompt]) -> Result<Vec<Job>> {
         let ids = setup::chat_prompt(loaded, &prompt.text).map_err(about)?;
         let context = loaded.settings.context;
         if ids.is_empty() || ids.len() >= context {
-            let text = format!(
-                "expected 1 to {} tokens, found {} (--ctx)",
-                context.saturating_sub(1),
-                ids.len()
-            );
+            let text = format!("expected 1 to {} tokens, found {} (--ctx)", context.saturating_sub(1), ids.len());
             return Err(about(Error::new(text)));
         }
         let task = prompt.task.clone();
@@ -113,10 +107,7 @@ impl Plan<'_> {
             let tallies = self.prompt(&job.ids, bar)?;
             match tasks.iter_mut().find(|t| t.name == job.task) {
                 Some(task) => add(&mut task.tallies, &tallies),
-                None => tasks.push(Task {
-                    name: job.task.clone(),
-                    tallies,
-                }),
+                None => tasks.push(Task { name: job.task.clone(), tallies }),
             }
         }
         Ok(tasks)
@@ -133,11 +124,7 @@ impl Plan<'_> {
                 bar.inc(1);
                 let identical = run.tokens == *plain.get_or_insert_with(|| run.tokens.clone());
                 if repeat == 0 {
-                    tallies.push(Tally {
-                        drafter: name.clone(),
-                        metrics: run.metrics,
-                        identical,
-                    });
+                    tallies.push(Tally { drafter: name.clone(), metrics: run.metrics, identical });
                     continue;
                 }
                 let tally = &mut tallies[i];
@@ -168,10 +155,7 @@ impl Plan<'_> {
                 break;
             }
         }
-        Ok(Run {
-            tokens: sequence.tokens().to_vec(),
-            metrics: sequence.metrics().clone(),
-        })
+        Ok(Run { tokens: sequence.tokens().to_vec(), metrics: sequence.metrics().clone() })
     }
 }
 

@@ -97,10 +97,7 @@ impl Plan<'_> {
         let (context, block) = tokens.split_at(CONTEXT);
         let mut state = model.state(CONTEXT + MOST, self.loaded.settings.kv, MOST)?;
         let mut workspace = model.workspace();
-        model
-            .forward(&mut workspace, &mut state, context, CONTEXT - 1)
-            .guard
-            .keep(CONTEXT);
+        model.forward(&mut workspace, &mut state, context, CONTEXT - 1).guard.keep(CONTEXT);
         let mut points: Vec<Point> = Vec::new();
         for round in 0..self.repeat {
             for (i, &rows) in ROWS.iter().enumerate() {

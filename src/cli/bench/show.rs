@@ -162,16 +162,7 @@ fn relative(curve: &Curve, seconds: f64) -> f64 {
 }
 
 fn passes_text(curve: &Curve) -> String {
-    let columns = [
-        "rows",
-        "ms/pass",
-        "median",
-        "T(n)/T(1)",
-        "rows/s",
-        "weights read",
-        "GB/s",
-        "% of memory",
-    ];
+    let columns = ["rows", "ms/pass", "median", "T(n)/T(1)", "rows/s", "weights read", "GB/s", "% of memory"];
     let mut table = Table::new(&columns.map(|name| (name, Align::Right)));
     for p in &curve.points {
         table.push(vec![

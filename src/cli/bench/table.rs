@@ -20,10 +20,7 @@ pub struct Table {
 impl Table {
     /// No rows yet.
     pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
+        Table { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Columns of words whose alignment does not matter.

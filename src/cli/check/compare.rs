@@ -91,14 +91,8 @@ impl Tally {
             self.found(What::Row {
                 generated: i,
                 position: plain.prompt.len() + i,
-                plain: Choice {
-                    token: chosen,
-                    logit: expected[chosen as usize],
-                },
-                other: Choice {
-                    token,
-                    logit: logits[token as usize],
-                },
+                plain: Choice { token: chosen, logit: expected[chosen as usize] },
+                other: Choice { token, logit: logits[token as usize] },
                 bits,
                 margin: margin(&top),
             });
@@ -156,12 +150,7 @@ pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Se
     };
     if (done, ended) != (tokens, finish) {
         tally.states += 1;
-        tally.found(What::Finish {
-            plain_tokens: tokens,
-            plain: finish,
-            other_tokens: done,
-            other: ended,
-        });
+        tally.found(What::Finish { plain_tokens: tokens, plain: finish, other_tokens: done, other: ended });
     } else if state_hash(sequence) != plain.state(done) {
         tally.states += 1;
         tally.found(What::State { generated: done });

@@ -51,10 +51,7 @@ impl Plain {
     /// # Errors
     /// If the prompt is empty, too long or not of this vocabulary, or the memory does not suffice.
     pub fn run(loaded: &Loaded, prompt: &[Token], context: usize, tokens: usize) -> Result<Plain> {
-        let settings = Settings {
-            context,
-            ..loaded.settings
-        };
+        let settings = Settings { context, ..loaded.settings };
         let mut sequence = Sequence::new(loaded.model.clone(), settings, None)?;
         sequence.prompt(prompt, &mut Unwatched)?;
         let mut plain = Plain {
@@ -68,9 +65,7 @@ impl Plain {
         };
         while plain.tokens.len() < tokens {
             let left = tokens - plain.tokens.len();
-            let step = sequence.step(left, &mut |token| {
-                loaded.tokenizer.is_eog(token).then_some(Finish::Stop)
-            });
+            let step = sequence.step(left, &mut |token| loaded.tokenizer.is_eog(token).then_some(Finish::Stop));
             for (row, &token) in step.emitted.iter().enumerate() {
                 sequence.logits(row, &mut plain.logits);
                 plain.tokens.push(token);

@@ -51,19 +51,14 @@ pub struct Config {
 pub fn real() -> impl Iterator<Item = (String, DraftArg)> {
     let drafting = DraftArg::value_variants().iter().filter(|&&d| d != DraftArg::Off);
     drafting.map(|&d| {
-        let name = d
-            .to_possible_value()
-            .map_or_else(String::new, |v| v.get_name().to_owned());
+        let name = d.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
         (name, d)
     })
 }
 
 /// All runs for one prompt. `limits` are those of an ordinary run, `context` the longest context allowed.
 pub fn all(plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
-    let mut list = List {
-        configs: Vec::new(),
-        limits,
-    };
+    let mut list = List { configs: Vec::new(), limits };
     for (name, arg) in real() {
         list.add(&name, &Who::Real(arg), &[1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31]);
     }
@@ -109,9 +104,8 @@ fn context_ends(list: &mut List, prompt: usize, length: usize, context: usize) {
 fn every_length() -> Vec<(usize, usize)> {
     /// Has no factor in common with the number of steps.
     const STRIDE: usize = 23;
-    let steps: Vec<(usize, usize)> = (0..=9usize)
-        .flat_map(|drafted| (0..=drafted).map(move |right| (drafted, right)))
-        .collect();
+    let steps: Vec<(usize, usize)> =
+        (0..=9usize).flat_map(|drafted| (0..=drafted).map(move |right| (drafted, right))).collect();
     (0..steps.len()).map(|i| steps[i * STRIDE % steps.len()]).collect()
 }
 
@@ -147,11 +141,7 @@ mod tests {
         assert_eq!(steps.len(), 55);
         for drafted in 0..=9 {
             for right in 0..=drafted {
-                assert_eq!(
-                    steps.iter().filter(|&&s| s == (drafted, right)).count(),
-                    1,
-                    "{drafted} {right}"
-                );
+                assert_eq!(steps.iter().filter(|&&s| s == (drafted, right)).count(), 1, "{drafted} {right}");
             }
         }
     }

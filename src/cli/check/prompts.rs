@@ -27,14 +27,8 @@ pub struct Prompt {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Ids {
-        prompt_ids: Vec<Token>,
-        task: Option<String>,
-    },
-    Text {
-        prompt: String,
-        task: Option<String>,
-    },
+    Ids { prompt_ids: Vec<Token>, task: Option<String> },
+    Text { prompt: String, task: Option<String> },
 }
 
 /// The prompts of a file, or some of each built-in task.
@@ -43,22 +37,15 @@ enum Line {
 /// If the file cannot be read or a line is not a prompt, or the chat template refuses one.
 pub fn load(path: Option<&Path>, loaded: &Loaded) -> Result<Vec<Prompt>> {
     match path {
-        Some(path) => tasks::lines(
-            path,
-            "a \"prompt\" string or \"prompt_ids\", and perhaps a \"task\" string",
-        )?
-        .into_iter()
-        .map(|line| match line {
-            Line::Ids { prompt_ids: ids, task } => Ok(Prompt {
-                task: tasks::task(task),
-                ids,
-            }),
-            Line::Text { prompt, task } => Ok(Prompt {
-                task: tasks::task(task),
-                ids: setup::chat_prompt(loaded, &prompt)?,
-            }),
-        })
-        .collect(),
+        Some(path) => tasks::lines(path, "a \"prompt\" string or \"prompt_ids\", and perhaps a \"task\" string")?
+            .into_iter()
+            .map(|line| match line {
+                Line::Ids { prompt_ids: ids, task } => Ok(Prompt { task: tasks::task(task), ids }),
+                Line::Text { prompt, task } => {
+                    Ok(Prompt { task: tasks::task(task), ids: setup::chat_prompt(loaded, &prompt)? })
+                }
+            })
+            .collect(),
         None => builtin(loaded),
     }
 }

@@ -153,11 +153,7 @@ impl Record {
 
     /// How far the run of `kept` was allowed to go.
     pub fn limits(&self, kept: &Kept) -> Limits {
-        Limits {
-            context: (kept.prompt_ids.len() + self.tokens).min(self.context),
-            tokens: self.tokens,
-            stop_at: None,
-        }
+        Limits { context: (kept.prompt_ids.len() + self.tokens).min(self.context), tokens: self.tokens, stop_at: None }
     }
 
     /// Makes sure that `loaded` is what the record was made with.
@@ -170,10 +166,7 @@ impl Record {
             return Err(Error::new("was recorded with another model"));
         }
         if self.kv != kv {
-            return Err(Error::new(format!(
-                "was recorded with K and V as {}, not {kv} (--kv)",
-                self.kv
-            )));
+            return Err(Error::new(format!("was recorded with K and V as {}, not {kv} (--kv)", self.kv)));
         }
         Ok(())
     }
@@ -197,9 +190,10 @@ impl Side {
     }
 
     fn kept(kept: &Kept, i: usize) -> Side {
-        let top = kept.rows.get(i).map_or_else(Vec::new, |row| {
-            row.top.iter().map(|&(t, bits)| (t, f32::from_bits(bits))).collect()
-        });
+        let top = kept
+            .rows
+            .get(i)
+            .map_or_else(Vec::new, |row| row.top.iter().map(|&(t, bits)| (t, f32::from_bits(bits))).collect());
         Side::new(kept.ids.get(i).copied(), top)
     }
 }

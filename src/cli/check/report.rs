@@ -56,10 +56,7 @@ impl Report {
         let at = self.groups.iter().position(|g| g.name == place.group);
         let at = at.unwrap_or_else(|| {
             let name = place.group.clone();
-            self.groups.push(Group {
-                name,
-                ..Group::default()
-            });
+            self.groups.push(Group { name, ..Group::default() });
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
@@ -97,10 +94,7 @@ impl Report {
             let blocks: Vec<String> = group.blocks.iter().map(usize::to_string).collect();
             let (t, blocks) = (&group.tally, blocks.join(" "));
             let same = if t.states == 0 { "yes" } else { "NO" };
-            let line = format!(
-                "{:<16} {blocks:<32} {:>5} {:>7} {:>14}  {same}",
-                group.name, t.runs, t.rows, t.bits
-            );
+            let line = format!("{:<16} {blocks:<32} {:>5} {:>7} {:>14}  {same}", group.name, t.runs, t.rows, t.bits);
             out += &(line + "\n");
         }
         let _ = writeln!(out, "rows compared {}, bits that differ {}", self.rows(), self.bits());
@@ -141,59 +135,32 @@ fn token(tokenizer: &Tokenizer, id: u32) -> String {
 }
 
 fn difference(place: &Place, what: &What, tokenizer: &Tokenizer) -> String {
-    let Place {
-        prompt,
-        task,
-        group,
-        block,
-        context,
-    } = place;
+    let Place { prompt, task, group, block, context } = place;
     let mut out =
         format!("first difference: prompt {prompt} ({task}), drafter {group}, block {block}, context {context}\n");
     match what {
-        What::Row {
-            generated,
-            position,
-            plain,
-            other,
-            bits,
-            margin,
-        } => {
+        What::Row { generated, position, plain, other, bits, margin } => {
             let (a, b) = (token(tokenizer, plain.token), token(tokenizer, other.token));
             let _ = writeln!(
                 out,
                 "  at position {position}, generated token {generated}: {bits} bits of its logits differ"
             );
-            let _ = writeln!(
-                out,
-                "  plain:   token {a}, logit {}, {margin} above the next",
-                plain.logit
-            );
+            let _ = writeln!(out, "  plain:   token {a}, logit {}, {margin} above the next", plain.logit);
             let _ = writeln!(out, "  drafted: token {b}, logit {}", other.logit);
         }
-        What::Finish {
-            plain_tokens,
-            plain,
-            other_tokens,
-            other,
-        } => {
+        What::Finish { plain_tokens, plain, other_tokens, other } => {
             let _ = writeln!(out, "  plain:   {plain_tokens} tokens, then {}", plain.name());
             let _ = writeln!(out, "  drafted: {other_tokens} tokens, then {}", other.name());
         }
         What::State { generated } => {
-            let _ = writeln!(
-                out,
-                "  after {generated} tokens the states differ; tokens and logits are the same"
-            );
+            let _ = writeln!(out, "  after {generated} tokens the states differ; tokens and logits are the same");
         }
     }
     out
 }
 
 fn side(name: &str, side: &Side, tokenizer: &Tokenizer) -> String {
-    let chosen = side
-        .token
-        .map_or("no token".to_owned(), |t| format!("token {}", token(tokenizer, t)));
+    let chosen = side.token.map_or("no token".to_owned(), |t| format!("token {}", token(tokenizer, t)));
     let mut out = format!("  {name} {chosen}, margin of the two largest logits {}\n", side.margin);
     for &(id, logit) in &side.top {
         let _ = writeln!(out, "    {:>12}  {}", logit, token(tokenizer, id));

@@ -10,7 +10,6 @@ use super::Facts;
 use crate::cli::terminal::bytes;
 use crate::gguf::{Kind, TensorInfo};
 use crate::model::{Config, FeedForward};
-use crate::quant::Format;
 use crate::state::{LayerShape, StateShape};
 
 /// Equal layers together, in the order in which their kinds first come.
@@ -30,7 +29,7 @@ fn numbers<'f>(facts: &'f Facts) -> impl Iterator<Item = (&'f str, String)> {
     let prefix = facts.architecture.as_ref().map(|a| format!("{a}."));
     let all = facts.gguf.metadata().iter();
     let known = all.filter(move |(key, _)| prefix.as_ref().is_some_and(|p| key.starts_with(p.as_str())));
-    known.filter_map(|(key, value)| match value.kind() {
+    known.filter_map(|(key, value)| match value.item().kind() {
         Kind::Array => None,
         Kind::String => value.as_str().map(|text| (key, text.to_owned())),
         Kind::Bool => value.as_bool().map(|b| (key, b.to_string())),
@@ -47,23 +46,11 @@ fn line(out: &mut String, name: &str, text: &str) {
 pub fn text(facts: &Facts, tensors: bool) -> String {
     let mut out = String::new();
     let unnamed = || "not named in the file".to_owned();
-    let (count, parts) = (facts.gguf.tensors().len(), facts.gguf.part_count());
-    let split = if parts > 1 {
-        format!(", in {parts} files")
-    } else {
-        String::new()
-    };
+    let (count, parts) = (facts.gguf.tensors().len(), facts.gguf.parts());
+    let split = if parts > 1 { format!(", in {parts} files") } else { String::new() };
     let size = bytes(facts.gguf.file_bytes());
-    line(
-        &mut out,
-        "file",
-        &format!("{}, {size}{split}, {count} tensors", facts.file),
-    );
-    line(
-        &mut out,
-        "architecture",
-        &facts.architecture.clone().unwrap_or_else(unnamed),
-    );
+    line(&mut out, "file", &format!("{}, {size}{split}, {count} tensors", facts.file));
+    line(&mut out, "architecture", &facts.architecture.clone().unwrap_or_else(unnamed));
     line(&mut out, "name", &facts.name.clone().unwrap_or_else(unnamed));
     match &facts.config {
         Some(config) => model(&mut out, config),
@@ -80,7 +67,7 @@ pub fn text(facts: &Facts, tensors: bool) -> String {
     if tensors {
         let _ = writeln!(out, "\n{:<44} {:<10} {:>12}  dimensions", "tensor", "format", "bytes");
         for t in facts.gguf.tensors() {
-            let (name, format, bytes) = (&t.name, Format::ggml_name(t.ggml), t.bytes);
+            let (name, format, bytes) = (&t.name, t.format_name(), t.bytes().unwrap_or(0));
             let _ = writeln!(out, "{name:<44} {format:<10} {bytes:>12}  {}", dims(t));
         }
     }
@@ -98,32 +85,20 @@ fn dims(tensor: &TensorInfo) -> String {
 }
 
 fn model(out: &mut String, config: &Config) {
-    let delta = config
-        .layers
-        .iter()
-        .filter(|l| matches!(l, LayerShape::Delta(_)))
-        .count();
+    let delta = config.layers.iter().filter(|l| matches!(l, LayerShape::Delta(_))).count();
     let attention = config.layers.len() - delta;
     let nextn = match config.nextn {
         0 => String::new(),
         n => format!("; {n} more for next-token prediction, not run"),
     };
     let layers = config.layers.len();
-    line(
-        out,
-        "layers",
-        &format!("{layers}: {attention} attention, {delta} gated delta{nextn}"),
-    );
+    line(out, "layers", &format!("{layers}: {attention} attention, {delta} gated delta{nextn}"));
     line(out, "width", &config.width.to_string());
     for (shape, count) in kinds(config) {
         match shape {
             LayerShape::Attention(a) => {
                 let (q, kv, d) = (a.heads, a.kv_heads, a.head_dim);
-                line(
-                    out,
-                    "attention",
-                    &format!("{count} x {q} heads, {kv} of K and V, {d} wide"),
-                );
+                line(out, "attention", &format!("{count} x {q} heads, {kv} of K and V, {d} wide"));
             }
             LayerShape::Delta(d) => {
                 let text = format!(
@@ -136,29 +111,14 @@ fn model(out: &mut String, config: &Config) {
     }
     let feed_forward = match config.feed_forward {
         FeedForward::Dense { ff } => format!("{ff} wide"),
-        FeedForward::Moe {
-            experts,
-            ff,
-            shared_ff,
-            routing,
-        } => {
-            format!(
-                "{} of {experts} experts, {ff} wide; shared expert {shared_ff} wide",
-                routing.used
-            )
+        FeedForward::Moe { experts, ff, shared_ff, routing } => {
+            format!("{} of {experts} experts, {ff} wide; shared expert {shared_ff} wide", routing.used)
         }
     };
     line(out, "feed-forward", &feed_forward);
     let sections: Vec<String> = config.rope_sections.iter().map(usize::to_string).collect();
-    let sections = if sections.is_empty() {
-        "none".to_owned()
-    } else {
-        sections.join(" ")
-    };
-    let rope = format!(
-        "{} elements of a head, base {}, sections {sections}",
-        config.rope_dim, config.rope_base
-    );
+    let sections = if sections.is_empty() { "none".to_owned() } else { sections.join(" ") };
+    let rope = format!("{} elements of a head, base {}, sections {sections}", config.rope_dim, config.rope_base);
     line(out, "rotary", &rope);
     line(out, "trained for", &format!("{} positions", config.context));
 }
@@ -186,40 +146,23 @@ fn total(facts: &Facts) -> usize {
 }
 
 fn share(part: usize, whole: usize) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        100.0 * part as f64 / whole as f64
-    }
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
 fn formats(out: &mut String, facts: &Facts) {
     let whole = total(facts);
-    let _ = writeln!(
-        out,
-        "\n{:<10} {:>8} {:>12} {:>8}",
-        "format", "tensors", "bytes", "share"
-    );
+    let _ = writeln!(out, "\n{:<10} {:>8} {:>12} {:>8}", "format", "tensors", "bytes", "share");
     for f in &facts.formats {
         let note = if f.supported { "" } else { "  unsupported" };
         let share = share(f.bytes, whole);
-        let _ = writeln!(
-            out,
-            "{:<10} {:>8} {:>12} {share:>6.1} %{note}",
-            f.name,
-            f.tensors,
-            bytes(f.bytes)
-        );
+        let _ = writeln!(out, "{:<10} {:>8} {:>12} {share:>6.1} %{note}", f.name, f.tensors, bytes(f.bytes));
     }
 }
 
 fn memory(out: &mut String, shape: &StateShape) {
     let (position, positions) = (shape.kv_bytes_per_position(), shape.positions);
     let rows: [(&str, String); 5] = [
-        (
-            "recurrent state",
-            format!("{}, kept and tentative", bytes(shape.recurrent_bytes())),
-        ),
+        ("recurrent state", format!("{}, kept and tentative", bytes(shape.recurrent_bytes()))),
         (
             "K and V",
             format!(
@@ -231,10 +174,7 @@ fn memory(out: &mut String, shape: &StateShape) {
         ),
         ("log", format!("{} a drafted row", bytes(shape.log_bytes_per_row()))),
         ("bytes of S copied per pass", "0".to_owned()),
-        (
-            "copying S would take",
-            format!("{} a drafted row", bytes(shape.s_bytes())),
-        ),
+        ("copying S would take", format!("{} a drafted row", bytes(shape.s_bytes()))),
     ];
     out.push_str("\nmemory of a sequence\n");
     for (name, text) in rows {
@@ -256,7 +196,7 @@ pub fn json(facts: &Facts, tensors: bool) -> Value {
     let mut object = json!({
         "file": facts.file,
         "file_bytes": facts.gguf.file_bytes(),
-        "files": facts.gguf.part_count(),
+        "files": facts.gguf.parts(),
         "tensors": facts.gguf.tensors().len(),
         "architecture": facts.architecture,
         "name": facts.name,
@@ -276,10 +216,7 @@ pub fn json(facts: &Facts, tensors: bool) -> Value {
         object["numbers"] = numbers(facts).map(|(k, v)| (k.to_owned(), Value::String(v))).collect();
     }
     if tensors {
-        let each = |t: &TensorInfo| {
-            let format = Format::ggml_name(t.ggml);
-            json!({"name": t.name, "dimensions": t.dims, "format": format, "bytes": t.bytes})
-        };
+        let each = |t: &TensorInfo| json!({"name": t.name, "dimensions": t.dims, "format": t.format_name(), "bytes": t.bytes()});
         object["tensor_list"] = facts.gguf.tensors().map(each).collect();
     }
     object
@@ -301,12 +238,7 @@ fn model_json(config: &Config) -> Value {
         .collect();
     let feed_forward = match config.feed_forward {
         FeedForward::Dense { ff } => json!({"kind": "dense", "width": ff}),
-        FeedForward::Moe {
-            experts,
-            ff,
-            shared_ff,
-            routing,
-        } => {
+        FeedForward::Moe { experts, ff, shared_ff, routing } => {
             json!({"kind": "experts", "experts": experts, "used": routing.used, "width": ff, "shared_width": shared_ff})
         }
     };
