@@ -156,3 +156,91 @@ pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Se
         tally.found(What::State { generated: done });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::args::{KvArg, ModelArgs};
+    use crate::cli::setup;
+    use crate::engine::Settings;
+
+    /// Generated tokens.
+    const TOKENS: usize = 5;
+
+    fn loaded() -> Loaded {
+        let args = ModelArgs {
+            model: None,
+            threads: Some(1),
+            ctx: None,
+            kv: KvArg::F16,
+        };
+        setup::load(&args).unwrap()
+    }
+
+    /// Counts of a run of the model itself beside `plain`.
+    fn count(loaded: &Loaded, plain: &Plain) -> Tally {
+        let limits = Limits {
+            context: plain.prompt.len() + TOKENS,
+            tokens: TOKENS,
+            stop_at: None,
+        };
+        let settings = Settings {
+            context: limits.context,
+            ..loaded.settings
+        };
+        let mut sequence = Sequence::new(loaded.model.clone(), settings, None).unwrap();
+        sequence.restore(&plain.prompt, &plain.start).unwrap();
+        let mut tally = Tally::default();
+        compare(loaded, plain, Course { limits, from: 0 }, &mut sequence, &mut tally);
+        tally
+    }
+
+    #[test]
+    fn every_kind_of_difference_is_seen() {
+        let loaded = loaded();
+        let prompt = setup::chat_prompt(&loaded, "Write these words in capitals.\n\norder, block, state").unwrap();
+        let run = || Plain::run(&loaded, &prompt, prompt.len() + TOKENS, TOKENS).unwrap();
+        let same = count(&loaded, &run());
+        assert_eq!((same.rows, same.bits, same.states, same.first), (TOKENS, 0, 0, None));
+
+        let mut bit = run();
+        let at = 3 * loaded.model.vocab() + 17;
+        bit.logits[at] = f32::from_bits(bit.logits[at].to_bits() ^ 1);
+        let seen = count(&loaded, &bit);
+        assert_eq!((seen.rows, seen.bits, seen.states), (TOKENS, 1, 0));
+        assert!(matches!(
+            seen.first,
+            Some(What::Row {
+                generated: 3,
+                bits: 1,
+                ..
+            })
+        ));
+
+        let mut token = run();
+        token.tokens[2] ^= 1;
+        let seen = count(&loaded, &token);
+        assert_eq!((seen.rows, seen.bits, seen.states), (3, 0, 1));
+        assert!(matches!(seen.first, Some(What::Row { generated: 2, .. })));
+
+        let mut state = run();
+        state.states[TOKENS] ^= 1;
+        let seen = count(&loaded, &state);
+        assert_eq!((seen.bits, seen.states), (0, 1));
+        assert_eq!(seen.first, Some(What::State { generated: TOKENS }));
+
+        let mut short = run();
+        short.tokens.truncate(4);
+        short.finish = Finish::Stop;
+        let seen = count(&loaded, &short);
+        assert_eq!((seen.rows, seen.bits, seen.states), (4, 0, 1));
+        assert!(matches!(
+            seen.first,
+            Some(What::Finish {
+                plain_tokens: 4,
+                other_tokens: TOKENS,
+                ..
+            })
+        ));
+    }
+}

@@ -34,9 +34,9 @@ pub struct Plain {
     /// Why it ended.
     pub finish: Finish,
     /// The logits behind each token, one after another.
-    logits: Vec<f32>,
+    pub(super) logits: Vec<f32>,
     /// A hash of the state after 0, 1, 2... tokens.
-    states: Vec<u128>,
+    pub(super) states: Vec<u128>,
     vocab: usize,
 }
 

@@ -62,8 +62,8 @@ pub fn all(plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
     for (name, arg) in real() {
         list.add(&name, &Who::Real(arg), &[1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31]);
     }
-    list.script("oracle", Plan::Oracle, &[1, 2, 3, 7, 8, 16, 31]);
-    list.script("wrong", Plan::Wrong, &[1, 3, 7]);
+    list.script("oracle", Plan::Oracle, &[1, 3, 8, 16, 31]);
+    list.script("wrong", Plan::Wrong, &[2, 7]);
     list.script("empty", Plan::Empty, &[8]);
     for seed in 1..=2 {
         list.script("random", Plan::Random(seed), &[5, 16]);
