@@ -17,8 +17,9 @@ const UNSAFE: [&str; 5] =
     ["src/quant/x86.rs", "src/quant/arm.rs", "src/gguf/bytes.rs", "src/backend/cpu/team.rs", "src/backend/cuda/"];
 
 /// The modules from the bottom up. One may name those of a lower rank, and itself.
-const RANKS: [(&str, usize); 10] = [
+const RANKS: [(&str, usize); 11] = [
     ("error", 0),
+    ("whole", 1),
     ("quant", 1),
     ("gguf", 2),
     ("text", 3),
@@ -31,7 +32,7 @@ const RANKS: [(&str, usize); 10] = [
 ];
 
 /// What the crate's root re-exports, and from where.
-const ROOT_NAMES: [(&str, &str); 2] = [("Error", "error"), ("Result", "error")];
+const ROOT_NAMES: [(&str, &str); 3] = [("Error", "error"), ("Result", "error"), ("with_block", "quant")];
 
 fn header(file: &Source) -> Vec<String> {
     if !file.is_product() {

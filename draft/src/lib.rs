@@ -39,6 +39,6 @@ pub trait Drafter {
     fn propose(&mut self, target: &dyn Target, block: &mut Block);
     /// Learns what became of the last block.
     fn observe(&mut self, outcome: &Outcome);
-    /// Forgets the history (another one follows), not what was learnt about drafting.
+    /// Forgets everything: another text follows, and equal texts are drafted equally.
     fn reset(&mut self);
 }

@@ -26,10 +26,7 @@ fn an_unsupported_architecture_or_format_is_named_with_what_is_supported() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.gguf");
     other_architecture(&file);
-    refuse(
-        &["generate", PROMPT, "-m", utf8(&file)],
-        &[utf8(&file), "another99", "qwen35moe"],
-    );
+    refuse(&["generate", PROMPT, "-m", utf8(&file)], &[utf8(&file), "another99", "qwen35moe"]);
     other_format(&file, "output.weight");
     let names = [utf8(&file), "output.weight", "IQ2_XXS", "Q4_K"];
     refuse(&["generate", PROMPT, "-m", utf8(&file)], &names);

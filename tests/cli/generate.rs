@@ -20,11 +20,7 @@ fn text_goes_to_standard_output_and_a_summary_to_standard_error() {
 fn the_text_is_the_same_whoever_drafts_and_however_much() {
     let (plain, _) = succeed(&["generate", PROMPT, "--draft", "off"]);
     for block in ["0", "1", "3", "16", "31"] {
-        assert_eq!(
-            succeed(&["generate", PROMPT, "--block", block]).0,
-            plain,
-            "block {block}"
-        );
+        assert_eq!(succeed(&["generate", PROMPT, "--block", block]).0, plain, "block {block}");
     }
     assert_eq!(succeed(&["generate", PROMPT, "--draft", "ngram", "-t", "1"]).0, plain);
 }
@@ -34,26 +30,15 @@ fn json_holds_text_ids_and_counts() {
     let o = object(&["generate", PROMPT, "--json"]);
     assert!(o["text"].as_str().unwrap().starts_with("1. width\n"));
     assert_eq!(o["finish"], "stop");
-    assert_eq!(
-        o["prompt_ids"].as_array().unwrap().len(),
-        o["prompt_tokens"].as_u64().unwrap() as usize
-    );
-    assert_eq!(
-        o["ids"].as_array().unwrap().len(),
-        o["metrics"]["emitted"].as_u64().unwrap() as usize
-    );
+    assert_eq!(o["prompt_ids"].as_array().unwrap().len(), o["prompt_tokens"].as_u64().unwrap() as usize);
+    assert_eq!(o["ids"].as_array().unwrap().len(), o["metrics"]["emitted"].as_u64().unwrap() as usize);
     assert!(o["metrics"]["accepted"].as_u64() <= o["metrics"]["drafted"].as_u64());
 }
 
 #[test]
 fn token_ids_are_fed_as_they_are() {
     let chat = object(&["generate", PROMPT, "--json"]);
-    let ids: Vec<String> = chat["prompt_ids"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(ToString::to_string)
-        .collect();
+    let ids: Vec<String> = chat["prompt_ids"].as_array().unwrap().iter().map(ToString::to_string).collect();
     let fed = object(&["generate", "--prompt-ids", &ids.join(","), "--json"]);
     assert_eq!((&fed["ids"], &fed["prompt_ids"]), (&chat["ids"], &chat["prompt_ids"]));
 }
@@ -90,16 +75,11 @@ fn the_number_of_tokens_is_kept_to() {
 
 #[test]
 fn the_context_ends_a_generation() {
-    let prompt = object(&["generate", PROMPT, "--json", "-n", "0"])["prompt_tokens"]
-        .as_u64()
-        .unwrap();
+    let prompt = object(&["generate", PROMPT, "--json", "-n", "0"])["prompt_tokens"].as_u64().unwrap();
     for room in 0..3 {
         let ctx = (prompt + room).to_string();
         let o = object(&["generate", PROMPT, "--json", "--ctx", &ctx]);
-        assert_eq!(
-            (o["ids"].as_array().unwrap().len() as u64, &o["finish"]),
-            (room, &"length".into())
-        );
+        assert_eq!((o["ids"].as_array().unwrap().len() as u64, &o["finish"]), (room, &"length".into()));
     }
 }
 
@@ -131,11 +111,7 @@ fn a_prompt_comes_from_a_file_or_standard_input_too() {
 #[test]
 fn a_reader_that_leaves_early_is_no_error() {
     let args = ["generate", PROMPT, "--ignore-eos", "-n", "3000", "--draft", "off"];
-    let mut child = command(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = child.stdout.take().unwrap();
     out.read_exact(&mut [0; 4]).unwrap();
     drop(out);
@@ -149,21 +125,11 @@ fn a_reader_that_leaves_early_is_no_error() {
 #[test]
 fn an_interrupt_ends_cleanly_with_the_summary() {
     let args = ["generate", PROMPT, "--ignore-eos", "-n", "8000", "--draft", "off"];
-    let mut child = command(&args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The first text shows that the program is under way.
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 4]).unwrap();
     let id = child.id().to_string();
-    assert!(
-        std::process::Command::new("kill")
-            .args(["-INT", &id])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     let err = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{err}");

@@ -29,25 +29,16 @@ fn the_embedded_model_is_described() {
 fn the_object_agrees_with_the_file() {
     let o = object(&["inspect", "--json", "--tensors", "--ctx", "100", "--kv", "f32"]);
     assert_eq!(o["file_bytes"], fs::metadata(pocket()).unwrap().len());
-    assert_eq!(
-        o["tensor_list"].as_array().unwrap().len(),
-        o["tensors"].as_u64().unwrap() as usize
-    );
+    assert_eq!(o["tensor_list"].as_array().unwrap().len(), o["tensors"].as_u64().unwrap() as usize);
     let formats = o["formats"].as_array().unwrap();
-    assert_eq!(
-        formats.iter().map(|f| f["tensors"].as_u64().unwrap()).sum::<u64>(),
-        o["tensors"]
-    );
+    assert_eq!(formats.iter().map(|f| f["tensors"].as_u64().unwrap()).sum::<u64>(), o["tensors"]);
     // Two attention layers of two heads of 64, K and V, 4 bytes each.
     assert_eq!(o["memory"]["kv_bytes_per_position"], 2 * 2 * 64 * 2 * 4);
     assert_eq!(o["memory"]["kv_bytes"], 100 * 2 * 2 * 64 * 2 * 4);
     // Six layers of eight heads of 64 by 64, 4 bytes each.
     assert_eq!(o["memory"]["s_bytes_per_drafted_row_if_copied"], 6 * 8 * 64 * 64 * 4);
     assert_eq!(o["memory"]["s_bytes_copied_per_pass"], 0);
-    assert_eq!(
-        (&o["runs"], &o["unsupported"]),
-        (&Value::Bool(true), &Value::Array(Vec::new()))
-    );
+    assert_eq!((&o["runs"], &o["unsupported"]), (&Value::Bool(true), &Value::Array(Vec::new())));
 }
 
 #[test]
@@ -56,14 +47,8 @@ fn what_is_unsupported_is_said_and_the_rest_is_shown() {
     let file = dir.path().join("model.gguf");
     other_architecture(&file);
     let (out, _) = succeed(&["inspect", "-m", utf8(&file)]);
-    assert!(
-        out.contains("unsupported     general.architecture: `another99`"),
-        "{out}"
-    );
-    assert!(
-        out.contains("another99.block_count = 9") && out.contains("Q4_K") && out.contains("<|im_start|>"),
-        "{out}"
-    );
+    assert!(out.contains("unsupported     general.architecture: `another99`"), "{out}");
+    assert!(out.contains("another99.block_count = 9") && out.contains("Q4_K") && out.contains("<|im_start|>"), "{out}");
     assert!(out.ends_with("runs here       no\n"));
     other_format(&file, "output.weight");
     let o = object(&["inspect", "-m", utf8(&file), "--json"]);

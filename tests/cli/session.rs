@@ -19,24 +19,11 @@ fn a_resumed_prompt_that_goes_on_evaluates_only_what_is_new() {
     let all = [ids(&first["prompt_ids"]), ids(&first["ids"])].join(",");
     let more = format!("{all},5,6,7");
     let fresh = object(&["generate", "--prompt-ids", &more, "--json", "-n", "12"]);
-    let resumed = object(&[
-        "generate",
-        "--prompt-ids",
-        &more,
-        "--json",
-        "-n",
-        "12",
-        "--session",
-        utf8(&file),
-    ]);
+    let resumed = object(&["generate", "--prompt-ids", &more, "--json", "-n", "12", "--session", utf8(&file)]);
     assert_eq!(resumed["ids"], fresh["ids"]);
     // The last kept token was not evaluated yet, and the last new one is the first row of the next pass.
     assert_eq!(resumed["evaluated_prompt_tokens"], 3);
-    assert_eq!(
-        fs::read_dir(dir.path()).unwrap().count(),
-        1,
-        "nothing is left beside the session"
-    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside the session");
 }
 
 #[test]
@@ -89,16 +76,7 @@ fn a_session_of_another_model_is_refused_and_left_as_it_was() {
     let last = bytes.len() - 200;
     bytes[last] ^= 1;
     fs::write(&model, bytes).unwrap();
-    succeed(&[
-        "generate",
-        PROMPT,
-        "-n",
-        "2",
-        "--session",
-        utf8(&file),
-        "-m",
-        utf8(&model),
-    ]);
+    succeed(&["generate", PROMPT, "-n", "2", "--session", utf8(&file), "-m", utf8(&model)]);
     let good = fs::read(&file).unwrap();
     refused(&file, &good, &[], &["another model"]);
 }

@@ -168,26 +168,14 @@ mod tests {
     const TOKENS: usize = 5;
 
     fn loaded() -> Loaded {
-        let args = ModelArgs {
-            model: None,
-            threads: Some(1),
-            ctx: None,
-            kv: KvArg::F16,
-        };
+        let args = ModelArgs { model: None, threads: Some(1), ctx: None, kv: KvArg::F16 };
         setup::load(&args).unwrap()
     }
 
     /// Counts of a run of the model itself beside `plain`.
     fn count(loaded: &Loaded, plain: &Plain) -> Tally {
-        let limits = Limits {
-            context: plain.prompt.len() + TOKENS,
-            tokens: TOKENS,
-            stop_at: None,
-        };
-        let settings = Settings {
-            context: limits.context,
-            ..loaded.settings
-        };
+        let limits = Limits { context: plain.prompt.len() + TOKENS, tokens: TOKENS, stop_at: None };
+        let settings = Settings { context: limits.context, ..loaded.settings };
         let mut sequence = Sequence::new(loaded.model.clone(), settings, None).unwrap();
         sequence.restore(&plain.prompt, &plain.start).unwrap();
         let mut tally = Tally::default();
@@ -208,14 +196,7 @@ mod tests {
         bit.logits[at] = f32::from_bits(bit.logits[at].to_bits() ^ 1);
         let seen = count(&loaded, &bit);
         assert_eq!((seen.rows, seen.bits, seen.states), (TOKENS, 1, 0));
-        assert!(matches!(
-            seen.first,
-            Some(What::Row {
-                generated: 3,
-                bits: 1,
-                ..
-            })
-        ));
+        assert!(matches!(seen.first, Some(What::Row { generated: 3, bits: 1, .. })));
 
         let mut token = run();
         token.tokens[2] ^= 1;
@@ -234,13 +215,6 @@ mod tests {
         short.finish = Finish::Stop;
         let seen = count(&loaded, &short);
         assert_eq!((seen.rows, seen.bits, seen.states), (4, 0, 1));
-        assert!(matches!(
-            seen.first,
-            Some(What::Finish {
-                plain_tokens: 4,
-                other_tokens: TOKENS,
-                ..
-            })
-        ));
+        assert!(matches!(seen.first, Some(What::Finish { plain_tokens: 4, other_tokens: TOKENS, .. })));
     }
 }
