@@ -386,7 +386,7 @@ fn activations_are_quantised_as_defined() {
     // Zeros, ties, the smallest and largest numbers, a lone spike.
     x.extend([0.0; 256]);
     x.extend((0..256).map(|i| (i as f32 - 127.5) / 2.0));
-    x.extend((0..256).map(|i| f32::from_bits(i)));
+    x.extend((0..256).map(f32::from_bits));
     x.extend((0..256).map(|i| if i % 2 == 0 { f32::MAX } else { -f32::MAX }));
     x.extend((0..256).map(|i| if i == 77 { -3.0 } else { 1e-9 }));
     for isa in Isa::available() {
