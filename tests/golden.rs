@@ -61,10 +61,7 @@ fn embedded() -> PathBuf {
 /// The logits after each of `tokens`, and the best token.
 fn teacher_forced(model: &Arc<Model<Cpu>>, tokens: &[Token]) -> Vec<(Token, Vec<f32>)> {
     let rows = Runner::new(model, tokens.len(), KvFormat::F32, 0).all(tokens);
-    let logits = rows
-        .logits
-        .iter()
-        .map(|l| l.iter().map(|&b| f32::from_bits(b)).collect());
+    let logits = rows.logits.iter().map(|l| l.iter().map(|&b| f32::from_bits(b)).collect());
     rows.choices.into_iter().zip(logits).collect()
 }
 
@@ -101,10 +98,7 @@ fn on_the_bf16_file_logits_and_greedy_tokens_are_those_of_hugging_face() {
 fn quantised(path: &Path, name: &str, theirs: f32) {
     let model = load(path);
     let (mut sum, mut rows, mut clear, mut unclear) = (0f64, 0, 0, 0);
-    for (float, llama) in golden(&format!("float-of-{name}"))
-        .iter()
-        .zip(golden(&format!("llamacpp-{name}")))
-    {
+    for (float, llama) in golden(&format!("float-of-{name}")).iter().zip(golden(&format!("llamacpp-{name}"))) {
         let tokens = [&llama.prompt[..], &llama.greedy].concat();
         let ours = teacher_forced(&model, &tokens);
         for (i, (token, logits)) in ours[..llama.prompt.len()].iter().enumerate() {

@@ -24,28 +24,19 @@ fn same(a: &Synthetic, b: &Synthetic, what: &str) {
     let model = b.model();
     let mut runner = Runner::new(&model, TOKENS, KvFormat::F16, 0);
     reference.compare_rows(&runner.all(&tokens()), 0, what);
-    assert!(
-        runner.snapshot().body() == reference.state(TOKENS).body(),
-        "{what}: state"
-    );
+    assert!(runner.snapshot().body() == reference.state(TOKENS).body(), "{what}: state");
 }
 
 /// Small formats, so that a change of one tensor is cheap.
 fn spec() -> Spec {
-    Spec {
-        format: Format::Q8_0,
-        ..Spec::default()
-    }
+    Spec { format: Format::Q8_0, ..Spec::default() }
 }
 
 #[test]
 fn fused_gate_and_up_experts_are_the_separate_ones() {
     for format in [Format::Q8_0, Format::Q3_K, Format::BF16] {
         let separate = Spec { format, ..spec() };
-        let fused = Spec {
-            fused: true,
-            ..separate.clone()
-        };
+        let fused = Spec { fused: true, ..separate.clone() };
         let (separate, fused) = (separate.build(), fused.build());
         assert_eq!(separate.tensors.len(), fused.tensors.len() + 4);
         same(&separate, &fused, "fused experts");
@@ -56,10 +47,7 @@ fn fused_gate_and_up_experts_are_the_separate_ones() {
 fn an_explicit_list_of_recurrent_layers_is_the_interval() {
     for interval in [1, 2, 3, 4, 9] {
         let every = Spec { interval, ..spec() };
-        let listed = Spec {
-            explicit_layers: true,
-            ..every.clone()
-        };
+        let listed = Spec { explicit_layers: true, ..every.clone() };
         same(&every.build(), &listed.build(), "listed layers");
     }
 }
@@ -77,10 +65,7 @@ fn tied_embeddings_are_an_output_matrix_of_the_same_bytes() {
 #[test]
 fn next_token_prediction_layers_are_not_part_of_the_trunk() {
     let plain = spec().build();
-    let held = Spec {
-        nextn: Nextn::Held,
-        ..spec()
-    };
+    let held = Spec { nextn: Nextn::Held, ..spec() };
     same(&plain, &held.build(), "a held layer");
     let model = held.model();
     assert_eq!((model.config().layers.len(), model.config().nextn), (4, 1));
@@ -89,18 +74,12 @@ fn next_token_prediction_layers_are_not_part_of_the_trunk() {
 
 #[test]
 fn announced_next_token_prediction_layers_that_are_absent_are_a_warning() {
-    let absent = Spec {
-        nextn: Nextn::Absent,
-        ..spec()
-    };
+    let absent = Spec { nextn: Nextn::Absent, ..spec() };
     same(&spec().build(), &absent.build(), "an absent layer");
     let model = absent.model();
     assert_eq!(model.config().layers.len(), 4);
     let warnings = model.warnings();
-    assert!(
-        warnings.len() == 1 && warnings[0].contains("next-token-prediction"),
-        "{warnings:?}"
-    );
+    assert!(warnings.len() == 1 && warnings[0].contains("next-token-prediction"), "{warnings:?}");
 }
 
 #[test]
@@ -108,10 +87,7 @@ fn a_model_without_a_shared_expert_loads_with_and_without_the_key() {
     let spec = Spec { shared_ff: 0, ..spec() };
     let zero = spec.build();
     let mut silent = zero.clone();
-    silent
-        .metadata
-        .remove("qwen35moe.expert_shared_feed_forward_length")
-        .unwrap();
+    silent.metadata.remove("qwen35moe.expert_shared_feed_forward_length").unwrap();
     same(&zero, &silent, "no shared expert");
 }
 
@@ -121,19 +97,14 @@ fn small_tensors_may_have_any_format_and_counts_any_integer_type() {
     let at = file.at("blk.0.attn_norm.weight");
     let values: Vec<f32> = (0..256).map(|i| 0.5 + i as f32 / 256.0).collect();
     let f32 = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let f16 = values
-        .iter()
-        .flat_map(|v| half::f16::from_f32(*v).to_le_bytes())
-        .collect();
+    let f16 = values.iter().flat_map(|v| half::f16::from_f32(*v).to_le_bytes()).collect();
     file.tensors[at].1 = f32;
     let mut other = file.clone();
     (other.tensors[at].0.format, other.tensors[at].1) = (Format::F16, f16);
     other.metadata.insert("qwen35moe.block_count", Value::U64(4));
     other.metadata.insert("qwen35moe.embedding_length", Value::I32(256));
     let heads = Array::from(vec![4u32; 4]);
-    other
-        .metadata
-        .insert("qwen35moe.attention.head_count", Value::Array(heads));
+    other.metadata.insert("qwen35moe.attention.head_count", Value::Array(heads));
     same(&file, &other, "other types");
 }
 
@@ -150,11 +121,7 @@ fn the_dense_sibling_has_one_swiglu_a_layer() {
 #[test]
 fn absent_optional_keys_have_the_architectures_defaults() {
     let mut file = spec().build();
-    for key in [
-        "full_attention_interval",
-        "attention.layer_norm_rms_epsilon",
-        "rope.freq_base",
-    ] {
+    for key in ["full_attention_interval", "attention.layer_norm_rms_epsilon", "rope.freq_base"] {
         file.metadata.remove(&format!("qwen35moe.{key}")).unwrap();
     }
     same(&spec().build(), &file, "defaults");
@@ -163,10 +130,8 @@ fn absent_optional_keys_have_the_architectures_defaults() {
 /// Loading fails with a sentence that names the file and holds each of `says`.
 fn refused(file: &Synthetic, says: &[&str]) {
     let load = |gguf: Gguf| Model::load(&gguf, Cpu::new(1).unwrap()).map(|_| ());
-    let error = Gguf::from_vec(file.bytes(), "synthetic")
-        .and_then(load)
-        .expect_err(&format!("refused: {says:?}"))
-        .to_string();
+    let error =
+        Gguf::from_vec(file.bytes(), "synthetic").and_then(load).expect_err(&format!("refused: {says:?}")).to_string();
     for part in says.iter().chain(&["synthetic"]) {
         assert!(error.contains(part), "`{error}` does not say `{part}`");
     }
@@ -221,14 +186,8 @@ fn a_tensor_in_an_unsupported_format_is_named_with_it() {
         assert_eq!(bytes[at..at + 4], 8u32.to_le_bytes());
         bytes[at..at + 4].copy_from_slice(&code.to_le_bytes());
         let load = |gguf: Gguf| Model::load(&gguf, Cpu::new(1).unwrap()).map(|_| ());
-        let error = Gguf::from_vec(bytes, "synthetic")
-            .and_then(load)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("blk.1.attn_gate.weight") && error.contains(name),
-            "{error}"
-        );
+        let error = Gguf::from_vec(bytes, "synthetic").and_then(load).unwrap_err().to_string();
+        assert!(error.contains("blk.1.attn_gate.weight") && error.contains(name), "{error}");
     }
 }
 
@@ -315,10 +274,7 @@ fn absurd_and_contradictory_counts_are_refused_by_key() {
 #[test]
 fn a_list_of_layers_that_is_short_or_of_another_type_is_refused() {
     let key = "qwen35moe.attention.recurrent_layers";
-    let listed = Spec {
-        explicit_layers: true,
-        ..spec()
-    };
+    let listed = Spec { explicit_layers: true, ..spec() };
     for array in [
         Array::scalars(&vec![Value::Bool(true); 3]).unwrap(),
         Array::from(vec![1u32, 1, 1, 0]),

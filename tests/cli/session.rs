@@ -62,8 +62,8 @@ fn a_damaged_session_is_refused_and_left_as_it_was() {
     version[4] = 77;
     refused(&file, &version, &[], &["version 77"]);
     refused(&file, &good, &["--kv", "f32"], &["f32"]);
-    // The prompt has 36 tokens; two more were generated, the last of which is not in the state yet.
-    refused(&file, &good, &["--ctx", "36"], &["37 positions", "36"]);
+    // The prompt has 36 tokens; two more were generated.
+    refused(&file, &good, &["--ctx", "36"], &["38 tokens", "36"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
