@@ -8,7 +8,7 @@ use support::runs::{Reference, Runner};
 use support::{Nextn, Spec, Synthetic};
 use verbatim::backend::KvFormat;
 use verbatim::backend::cpu::Cpu;
-use verbatim::gguf::{Array, Gguf, Value};
+use verbatim::gguf::{Array, Gguf, Kind, Value};
 use verbatim::model::{FeedForward, Model};
 use verbatim::quant::Format;
 
@@ -103,7 +103,7 @@ fn small_tensors_may_have_any_format_and_counts_any_integer_type() {
     (other.tensors[at].0.format, other.tensors[at].1) = (Format::F16, f16);
     other.metadata.insert("qwen35moe.block_count", Value::U64(4));
     other.metadata.insert("qwen35moe.embedding_length", Value::I32(256));
-    let heads = Array::from(vec![4u32; 4]);
+    let heads = Array::from(&[4u32; 4][..]);
     other.metadata.insert("qwen35moe.attention.head_count", Value::Array(heads));
     same(&file, &other, "other types");
 }
@@ -164,7 +164,8 @@ fn every_tensor_of_other_dimensions_is_named() {
         // One row, or one element, too many.
         let last = spec.dims.len() - 1;
         spec.dims[last] += 1;
-        data.resize(spec.bytes(), 0);
+        let rows: usize = spec.dims[1..].iter().product();
+        data.resize(spec.format.row_bytes(spec.dims[0]).unwrap() * rows, 0);
         let name = spec.name.clone();
         if name == "token_embd.weight" {
             // The vocabulary is the embedding's, so it is the output matrix that does not fit.
@@ -276,10 +277,10 @@ fn a_list_of_layers_that_is_short_or_of_another_type_is_refused() {
     let key = "qwen35moe.attention.recurrent_layers";
     let listed = Spec { explicit_layers: true, ..spec() };
     for array in [
-        Array::scalars(&vec![Value::Bool(true); 3]).unwrap(),
-        Array::from(vec![1u32, 1, 1, 0]),
+        Array::new(Kind::Bool, [true; 3].map(Value::Bool)).unwrap(),
+        Array::from(&[1u32, 1, 1, 0][..]),
         Array::strings(["yes"; 4]),
-        Array::scalars(&[]).unwrap(),
+        Array::from(&[0u32; 0][..]),
     ] {
         let mut file = listed.build();
         file.metadata.insert(key, Value::Array(array));
