@@ -12,7 +12,7 @@ pub const IQ4_VALUES: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 /// The E2M1 values doubled, so that they are integers (OCP Microscaling Formats 1.0). Minus zero is zero.
 pub const E2M1_DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// 32 nibbles into [`IQ4_VALUES`], one scale: `w = d·q`.
+/// 32 nibbles into `IQ4_VALUES`, one scale: `w = d·q`.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -23,7 +23,7 @@ pub struct IQ4_NL {
     pub qs: [u8; 16],
 }
 
-/// 256 nibbles into [`IQ4_VALUES`], 8 sub-blocks of 32: `w = d·(scale − 32)·q`.
+/// 256 nibbles into `IQ4_VALUES`, 8 sub-blocks of 32: `w = d·(scale − 32)·q`.
 #[allow(non_camel_case_types)]
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
