@@ -230,6 +230,16 @@ fn write_columns<const C: usize>(s: &mut [f32], width: usize, col: usize, k: &[f
     }
 }
 
+/// `s[i][col..] = decay * from[i][col..]`: the first row of a pass reads kept S here, so that S is never copied.
+#[inline(always)]
+fn decay_from<const C: usize>(from: &[f32], s: &mut [f32], width: usize, col: usize, decay: f32) {
+    for (from, row) in from.chunks_exact(width).zip(s.chunks_exact_mut(width)) {
+        for (v, f) in row[col..col + C].iter_mut().zip(&from[col..col + C]) {
+            *v = *f * decay;
+        }
+    }
+}
+
 /// `s[i][col..] *= decay`.
 #[inline(always)]
 fn decay_columns<const C: usize>(s: &mut [f32], width: usize, col: usize, decay: f32) {
@@ -265,7 +275,10 @@ impl DeltaHead<'_> {
             let q = &qkv[key_at..][..shape.key_dim];
             let k = &qkv[shape.key_width() + key_at..][..shape.key_dim];
             let v = &qkv[value_at + col..][..C];
-            decay_columns::<C>(self.state, width, col, decay);
+            match row {
+                0 => decay_from::<C>(self.kept, self.state, width, col, decay),
+                _ => decay_columns::<C>(self.state, width, col, decay),
+            }
             let read = read_columns::<C>(self.state, width, col, k);
             let mut delta = [0.0; C];
             for j in 0..C {
@@ -291,7 +304,6 @@ impl Kernel for DeltaHead<'_> {
     #[inline(always)]
     fn run(mut self) {
         let (width, eps) = (self.shape.value_dim, self.shape.eps);
-        self.state.copy_from_slice(self.kept);
         let gates = self.gates();
         let whole = width - width % COLUMNS;
         for col in (0..whole).step_by(COLUMNS) {
@@ -366,7 +378,10 @@ impl Replay<'_> {
             let k = &self.k[row * self.shape.key_width() + key_at..][..key_dim];
             let mut delta = [0.0; C];
             delta.copy_from_slice(&self.delta[row * width + col..][..C]);
-            decay_columns::<C>(self.state, width, col, self.decay[row]);
+            match row {
+                0 => decay_from::<C>(self.kept, self.state, width, col, self.decay[row]),
+                _ => decay_columns::<C>(self.state, width, col, self.decay[row]),
+            }
             write_columns(self.state, width, col, k, &delta);
         }
     }
@@ -378,7 +393,6 @@ impl Kernel for Replay<'_> {
     #[inline(always)]
     fn run(mut self) {
         let width = self.shape.value_dim;
-        self.state.copy_from_slice(self.kept);
         let whole = width - width % COLUMNS;
         for col in (0..whole).step_by(COLUMNS) {
             self.columns::<COLUMNS>(col);
