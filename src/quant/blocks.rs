@@ -13,7 +13,8 @@ use super::Format;
 use bytemuck::Pod;
 
 pub use plain::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-pub use table::{IQ4_NL, IQ4_XS, MXFP4};
+pub use table::{E2M1_DOUBLED, IQ4_NL, IQ4_VALUES, IQ4_XS, MXFP4};
+pub(super) use table::e8m0_halved;
 pub use wide::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 
 /// A block of weights in integer form: `w[i] = (d · scale[i / SUB]) · q[i] − dmin · min[i / SUB]`.
@@ -42,29 +43,39 @@ pub trait Block: Pod + Send + Sync {
 
 /// Runs one generic expression for the block type of a run-time [`Format`], so that each kernel is written once:
 /// `with_block!(format, B => dot::<B>(w, x), else => dot_float(w, x))`. The `else` arm is for F32, F16 and BF16.
+/// Blocks of 256 and of 32 weights may have an expression each: `with_block!(format, wide B => .., narrow B => .., else => ..)`.
 #[macro_export]
 macro_rules! with_block {
-    ($format:expr, $block:ident => $quantised:expr, else => $float:expr) => {{
-        macro_rules! arm {
+    ($format:expr, $block:ident => $quantised:expr, else => $float:expr) => {
+        $crate::with_block!($format, wide $block => $quantised, narrow $block => $quantised, else => $float)
+    };
+    ($format:expr, wide $block:ident => $wide:expr, narrow $small:ident => $narrow:expr, else => $float:expr) => {{
+        macro_rules! wide {
             ($type:ident) => {{
                 type $block = $crate::quant::blocks::$type;
-                $quantised
+                $wide
+            }};
+        }
+        macro_rules! narrow {
+            ($type:ident) => {{
+                type $small = $crate::quant::blocks::$type;
+                $narrow
             }};
         }
         match $format {
-            $crate::quant::Format::Q8_0 => arm!(Q8_0),
-            $crate::quant::Format::Q4_0 => arm!(Q4_0),
-            $crate::quant::Format::Q4_1 => arm!(Q4_1),
-            $crate::quant::Format::Q5_0 => arm!(Q5_0),
-            $crate::quant::Format::Q5_1 => arm!(Q5_1),
-            $crate::quant::Format::Q2_K => arm!(Q2_K),
-            $crate::quant::Format::Q3_K => arm!(Q3_K),
-            $crate::quant::Format::Q4_K => arm!(Q4_K),
-            $crate::quant::Format::Q5_K => arm!(Q5_K),
-            $crate::quant::Format::Q6_K => arm!(Q6_K),
-            $crate::quant::Format::IQ4_NL => arm!(IQ4_NL),
-            $crate::quant::Format::IQ4_XS => arm!(IQ4_XS),
-            $crate::quant::Format::MXFP4 => arm!(MXFP4),
+            $crate::quant::Format::Q8_0 => narrow!(Q8_0),
+            $crate::quant::Format::Q4_0 => narrow!(Q4_0),
+            $crate::quant::Format::Q4_1 => narrow!(Q4_1),
+            $crate::quant::Format::Q5_0 => narrow!(Q5_0),
+            $crate::quant::Format::Q5_1 => narrow!(Q5_1),
+            $crate::quant::Format::IQ4_NL => narrow!(IQ4_NL),
+            $crate::quant::Format::MXFP4 => narrow!(MXFP4),
+            $crate::quant::Format::Q2_K => wide!(Q2_K),
+            $crate::quant::Format::Q3_K => wide!(Q3_K),
+            $crate::quant::Format::Q4_K => wide!(Q4_K),
+            $crate::quant::Format::Q5_K => wide!(Q5_K),
+            $crate::quant::Format::Q6_K => wide!(Q6_K),
+            $crate::quant::Format::IQ4_XS => wide!(IQ4_XS),
             $crate::quant::Format::F32 | $crate::quant::Format::F16 | $crate::quant::Format::BF16 => $float,
         }
     }};

@@ -3,6 +3,7 @@
 //! Owns: the list of instruction sets and the one place where a kernel enters its machine code. Refuses to know:
 //! what a kernel computes. The arithmetic is the same for all (`canon`), so the choice changes speed, never a bit.
 
+use super::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
 
@@ -11,8 +12,8 @@ use super::x86;
 pub trait Kernel {
     /// What the kernel returns.
     type Output;
-    /// The body.
-    fn run(self) -> Self::Output;
+    /// The body. It may use `unit`'s operations, or leave vectors to the compiler.
+    fn run<S: Simd>(self, unit: S) -> Self::Output;
 }
 
 /// An instruction set that this machine has: a value of this type is the proof.
@@ -72,7 +73,7 @@ impl Isa {
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self.0 {
-            Level::Portable => kernel.run(),
+            Level::Portable => kernel.run(Portable),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => x86::avx2(self, kernel),
             #[cfg(target_arch = "x86_64")]

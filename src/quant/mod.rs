@@ -1,13 +1,15 @@
 //! Weight formats and the canonical arithmetic.
 //!
 //! Owns: every rounding that the engine does (`canon`), the bits of each format (`blocks`), their sizes (`formats`), the
-//! fast product (`tile`) in each instruction set (`isa`), and random blocks for models made of nothing (`synthetic`).
+//! fast product (`tile`, over `codes`) in each instruction set (`isa`, `simd`), and random blocks for models made of nothing (`synthetic`).
 //! Refuses to know: files, layers, threads.
 
 pub mod blocks;
 pub mod canon;
+mod codes;
 mod formats;
 mod isa;
+pub mod simd;
 pub mod synthetic;
 mod tile;
 #[cfg(target_arch = "x86_64")]

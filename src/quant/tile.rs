@@ -1,24 +1,37 @@
 //! The fast product: a tile of weight rows times many activation rows.
 //!
-//! Owns: activations in int8, and the loop that decodes each weight block once for all rows. Refuses to know: matrices,
-//! threads. Bit-equal to `canon::dot_row` and `canon::dot_f32` by test.
+//! Owns: activations in int8, and the choice of a format's product. Refuses to know: matrices, threads. Bit-equal to
+//! `canon::dot_row` and `canon::dot_f32` by test.
 
-use super::blocks::{BF16, Block, F16, F32, Float};
+mod narrow;
+mod wide;
+
+use super::blocks::{BF16, F16, F32, Float};
+use super::simd::Simd;
 use super::{Format, Isa, Kernel, canon};
 use crate::with_block;
 
-/// Rows of activations as int8 with one scale per block, held as i16: a multiply-add of i16 pairs into i32 is what
-/// every vector unit has, and a weight times its sub-block's scale fits i16 too.
+/// Weight rows that are multiplied together: the lanes of a vector.
+pub const LANES: usize = 16;
+
+/// Up to so many activation rows, weights are decoded row by row and meet the activations in registers; for more, they
+/// are turned once so that lanes are weight rows.
+const FEW: usize = 3;
+
+/// Activation rows that share one decoding of the weights.
+const MOST: usize = 64;
+
+/// Rows of activations as int8 with one scale per block.
 pub struct Activations {
     block: usize,
     width: usize,
-    q: Vec<i16>,
+    q: Vec<i8>,
     d: Vec<f32>,
     sums: Vec<i16>,
 }
 
 impl Activations {
-    /// Values whose q are summed into one entry of the sums that minimum terms use.
+    /// Values whose q are summed into one entry of the sums that minimum and offset terms use.
     pub const SUM: usize = canon::SUM;
 
     /// No rows yet; `block` is 32 or 256.
@@ -27,7 +40,7 @@ impl Activations {
     }
 
     /// Room for `rows` rows of `width`: q `[rows][width]`, d `[rows][width / block]`, sums `[rows][width / SUM]`.
-    pub fn write(&mut self, rows: usize, width: usize) -> (&mut [i16], &mut [f32], &mut [i16]) {
+    pub fn write(&mut self, rows: usize, width: usize) -> (&mut [i8], &mut [f32], &mut [i16]) {
         assert!(width.is_multiple_of(self.block), "a row is whole blocks");
         self.width = width;
         self.q.resize(rows * width, 0);
@@ -37,16 +50,37 @@ impl Activations {
     }
 
     /// Quantises one row into its part of what [`Activations::write`] gave.
-    pub fn quantize(isa: Isa, block: usize, x: &[f32], (q, d, sums): (&mut [i16], &mut [f32], &mut [i16])) {
+    pub fn quantize(isa: Isa, block: usize, x: &[f32], (q, d, sums): (&mut [i8], &mut [f32], &mut [i16])) {
         isa.run(Quantize { block, x, q, d, sums });
     }
 
+    /// Block `b` of a row: `N` codes, the scale, and `M = N / SUM` sums.
     #[inline(always)]
-    fn block_at(&self, row: usize, block: usize, len: usize) -> (&[i16], f32, &[i16]) {
-        let at = row * self.width + block * len;
-        let q = &self.q[at..at + len];
-        let sums = &self.sums[at / Self::SUM..(at + len) / Self::SUM];
-        (q, self.d[row * (self.width / len) + block], sums)
+    fn block<const N: usize, const M: usize>(&self, row: usize, b: usize) -> Block<'_, N, M> {
+        let at = row * self.width + b * N;
+        let q: &[u8] = bytemuck::cast_slice(&self.q);
+        Block {
+            q: array(&q[at..at + N]),
+            d: self.d[row * (self.width / N) + b],
+            sums: array(&self.sums[at / Self::SUM..at / Self::SUM + M]),
+        }
+    }
+}
+
+/// One block of one activation row.
+#[derive(Clone, Copy)]
+struct Block<'a, const N: usize, const M: usize> {
+    q: &'a [u8; N],
+    d: f32,
+    sums: &'a [i16; M],
+}
+
+/// A slice of known length as an array.
+#[inline(always)]
+fn array<T, const N: usize>(slice: &[T]) -> &[T; N] {
+    match slice.as_array() {
+        Some(array) => array,
+        None => unreachable!("a slice of {N} elements has {N} elements"),
     }
 }
 
@@ -54,7 +88,7 @@ impl Activations {
 struct Quantize<'a> {
     block: usize,
     x: &'a [f32],
-    q: &'a mut [i16],
+    q: &'a mut [i8],
     d: &'a mut [f32],
     sums: &'a mut [i16],
 }
@@ -63,17 +97,8 @@ impl Kernel for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
-        let n = self.block;
-        let blocks = self.x.chunks_exact(n).zip(self.q.chunks_exact_mut(n));
-        let scales = self.d.iter_mut().zip(self.sums.chunks_exact_mut(n / Activations::SUM));
-        for ((x, wide), (d, sums)) in blocks.zip(scales) {
-            let mut q = [0i8; 256];
-            canon::quantize_row(x, n, &mut q[..n], std::slice::from_mut(d), sums);
-            for (wide, q) in wide.iter_mut().zip(&q[..n]) {
-                *wide = i16::from(*q);
-            }
-        }
+    fn run<S: Simd>(self, _: S) {
+        canon::quantize_row(self.x, self.block, self.q, self.d, self.sums);
     }
 }
 
@@ -103,6 +128,8 @@ pub struct TileDot<'a, O: Output> {
     pub format: Format,
     /// Whole weight rows, one after another.
     pub weights: &'a [u8],
+    /// What will be multiplied next: asked for while this tile is computed.
+    pub ahead: &'a [u8],
     /// Activations.
     pub input: Input<'a>,
     /// (input row, output row).
@@ -115,12 +142,13 @@ impl<O: Output> Kernel for TileDot<'_, O> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
-        let TileDot { format, weights, input, pairs, out } = self;
+    fn run<S: Simd>(self, s: S) {
+        let TileDot { format, weights, ahead, input, pairs, out } = self;
         match input {
             Input::Int8(x) => with_block!(
                 format,
-                B => quantized::<B, O>(weights, x, pairs, out),
+                wide B => wide::product::<B, S, O>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
+                narrow B => narrow::product::<B, S, O>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
                 else => unreachable!("{format} multiplies float activations")
             ),
             Input::Float { values, width } => match format {
@@ -133,107 +161,64 @@ impl<O: Output> Kernel for TileDot<'_, O> {
     }
 }
 
-/// Float weights: each row widened once for all activation rows.
+/// Float weights.
 #[inline(always)]
 fn floats<W: Float, O: Output>(weights: &[W], (x, width): (&[f32], usize), pairs: &[(u32, u32)], out: &mut O) {
-    let mut row = vec![0.0f32; width];
     for (r, weights) in weights.chunks_exact(width).enumerate() {
-        for (wide, w) in row.iter_mut().zip(weights) {
-            *wide = w.widen();
-        }
         for &(i, o) in pairs {
-            out.row(o as usize)[r] = canon::dot_f32(&row, &x[i as usize * width..][..width]);
+            out.row(o as usize)[r] = canon::dot_float(weights, &x[i as usize * width..][..width]);
         }
     }
 }
 
-/// Weight rows that are decoded together, so that an activation is loaded once for all of them.
-const GROUP: usize = 4;
-
-#[inline(always)]
-fn quantized<B: Block, O: Output>(weights: &[u8], x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
-    let blocks: &[B] = bytemuck::cast_slice(weights);
-    let per_row = x.width / B::LEN;
-    let rows = blocks.len() / per_row;
-    let mut r = 0;
-    while r + GROUP <= rows {
-        group::<B, O, GROUP>(&blocks[r * per_row..], x, pairs, (out, r));
-        r += GROUP;
-    }
-    while r < rows {
-        group::<B, O, 1>(&blocks[r * per_row..], x, pairs, (out, r));
-        r += 1;
-    }
+/// Up to [`LANES`] neighbouring rows of blocks; beyond the last, the last again.
+struct Panel<'a, B> {
+    blocks: &'a [B],
+    per_row: usize,
+    /// Offset of each row in `blocks`.
+    starts: [usize; LANES],
+    /// Rows that are really there.
+    rows: usize,
+    /// The first of them, counted in the tile.
+    first: usize,
+    ahead: &'a [u8],
 }
 
-/// A weight block with the scales multiplied in: exact in i16 for every format.
-struct Decoded {
-    q: [i16; 256],
-    min: [i16; 16],
-    scales: (f32, f32),
-}
-
-impl Decoded {
+impl<'a, B> Panel<'a, B> {
+    /// The panels of a tile.
     #[inline(always)]
-    fn new() -> Decoded {
-        Decoded { q: [0; 256], min: [0; 16], scales: (0.0, 0.0) }
+    fn all(blocks: &'a [B], per_row: usize, ahead: &'a [u8]) -> impl Iterator<Item = Panel<'a, B>> {
+        let rows = blocks.len() / per_row;
+        (0..rows).step_by(LANES).map(move |first| {
+            let here = (rows - first).min(LANES);
+            let mut starts = [0; LANES];
+            for (r, start) in starts.iter_mut().enumerate() {
+                *start = (first + r.min(here - 1)) * per_row;
+            }
+            // The last panel looks ahead to what follows the tile.
+            let ahead = if first + LANES < rows { &[] } else { ahead };
+            Panel { blocks, per_row, starts, rows: here, first, ahead }
+        })
     }
 
+    /// Block `b` of row `r`.
     #[inline(always)]
-    fn decode<B: Block>(&mut self, block: &B) {
-        let (mut q, mut scale, mut min) = ([0i8; 256], [0i8; 16], [0u8; 16]);
-        let subs = B::LEN / B::SUB;
-        self.scales = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
-        let scaled = self.q.chunks_exact_mut(B::SUB).zip(q.chunks_exact(B::SUB));
-        for ((wide, q), scale) in scaled.zip(&scale[..subs]) {
-            for (wide, q) in wide.iter_mut().zip(q) {
-                *wide = i16::from(*q) * i16::from(*scale);
-            }
-        }
-        if B::HAS_MIN {
-            // Sums of activations come per 16; a sub-block of 32 takes two of them.
-            let per_sum = B::SUB / Activations::SUM;
-            for s in 0..B::LEN / Activations::SUM {
-                self.min[s] = i16::from(min[s / per_sum]);
-            }
-        }
+    fn block(&self, r: usize, b: usize) -> &'a B {
+        &self.blocks[self.starts[r] + b]
     }
-}
 
-#[inline(always)]
-fn dot_i16(a: &[i16], b: &[i16]) -> i32 {
-    let mut sum = 0i32;
-    for (a, b) in a.iter().zip(b) {
-        sum += i32::from(*a) * i32::from(*b);
+    /// Asks for the share of what lies ahead that goes with block `b`.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, b: usize) {
+        let (from, to) = (self.ahead.len() * b / self.per_row, self.ahead.len() * (b + 1) / self.per_row);
+        s.prefetch(&self.ahead[from..to]);
     }
-    sum
-}
 
-/// `R` weight rows: block after block, each decoded once, then every activation row's term chained on.
-#[inline(always)]
-fn group<B: Block, O: Output, const R: usize>(
-    blocks: &[B],
-    x: &Activations,
-    pairs: &[(u32, u32)],
-    (out, at): (&mut O, usize),
-) {
-    let per_row = x.width / B::LEN;
-    let mut w: [Decoded; R] = std::array::from_fn(|_| Decoded::new());
-    for &(_, o) in pairs {
-        out.row(o as usize)[at..at + R].fill(0.0);
-    }
-    for b in 0..per_row {
-        for (r, w) in w.iter_mut().enumerate() {
-            w.decode(&blocks[r * per_row + b]);
-        }
-        for &(i, o) in pairs {
-            let (q, d, sums) = x.block_at(i as usize, b, B::LEN);
-            let acc = &mut out.row(o as usize)[at..at + R];
-            for (acc, w) in acc.iter_mut().zip(&w) {
-                let dot = dot_i16(&w.q[..B::LEN], q);
-                let min = if B::HAS_MIN { dot_i16(&w.min[..B::LEN / Activations::SUM], sums) } else { 0 };
-                *acc = canon::chain::<B>(*acc, w.scales, d, (dot, min));
-            }
-        }
+    /// Hands the sums of one activation row over.
+    #[inline(always)]
+    fn put<S: Simd>(&self, s: S, acc: S::Floats, out: &mut [f32]) {
+        let mut values = [0.0; LANES];
+        s.store_floats(acc, &mut values);
+        out[self.first..self.first + self.rows].copy_from_slice(&values[..self.rows]);
     }
 }

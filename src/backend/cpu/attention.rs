@@ -9,6 +9,7 @@ use super::rows::Rows;
 use super::team::{Chunks, Phases};
 use crate::backend::{AttentionShape, KvFormat};
 use crate::quant::blocks::f16_to_f32;
+use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, canon};
 
 /// Keys in one segment of the softmax and of the weighted sum.
@@ -104,7 +105,7 @@ impl Kernel for NormRotate<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         let scale = super::norm::rms_scale(self.head, self.eps);
         for (x, w) in self.head.iter_mut().zip(self.weight) {
             *x = (*x * scale) * w;
@@ -138,7 +139,7 @@ impl Kernel for Attend<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self) {
+    fn run<S: Simd>(mut self, _: S) {
         match (self.k, self.v) {
             (Store::F16(k), Store::F16(v)) => self.attend(|i| f16_to_f32(k[i]), |i| f16_to_f32(v[i])),
             (Store::F32(k), Store::F32(v)) => self.attend(|i| k[i], |i| v[i]),

@@ -10,6 +10,7 @@ use super::norm::rms_scale;
 use super::rows::Rows;
 use super::team::{Chunks, Grid, Phases};
 use crate::backend::DeltaShape;
+use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, canon};
 
 /// Added to the squared length in the L2 norm of q and k.
@@ -92,7 +93,7 @@ impl Kernel for Convolve<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         self.out.fill(0.0);
         for (input, weight) in self.inputs.iter().zip(self.weights) {
             for ((out, x), w) in self.out.iter_mut().zip(*input).zip(*weight) {
@@ -112,7 +113,7 @@ impl Kernel for L2Norm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         let scale = canon::rsqrt(canon::dot_f32(self.0, self.0) + L2_EPS);
         for x in self.0.iter_mut() {
             *x *= scale;
@@ -302,7 +303,7 @@ impl Kernel for DeltaHead<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self) {
+    fn run<S: Simd>(mut self, _: S) {
         let (width, eps) = (self.shape.value_dim, self.shape.eps);
         let gates = self.gates();
         let whole = width - width % COLUMNS;
@@ -391,7 +392,7 @@ impl Kernel for Replay<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self) {
+    fn run<S: Simd>(mut self, _: S) {
         let width = self.shape.value_dim;
         let whole = width - width % COLUMNS;
         for col in (0..whole).step_by(COLUMNS) {

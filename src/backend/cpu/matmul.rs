@@ -65,6 +65,16 @@ impl Matrix {
     }
 }
 
+impl Matrix {
+    /// As many bytes as `rows` has, from where it ends: what will probably be multiplied next.
+    pub fn ahead(&self, which: usize, rows: Range<usize>) -> &[u8] {
+        let row_bytes = self.data.len() / (self.shape.rows * self.shape.count);
+        let from = (which * self.shape.rows + self.view.start + rows.end) * row_bytes;
+        let to = (from + rows.len() * row_bytes).min(self.data.len());
+        &self.data[from..to]
+    }
+}
+
 impl Output for Rect<'_> {
     #[inline(always)]
     fn row(&mut self, row: usize) -> &mut [f32] {
@@ -100,7 +110,7 @@ pub fn project(phases: &Phases, isa: Isa, x: &mut Rows, into: &mut [(&Matrix, &m
     let grids = Several(grids);
     phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
         let (matrix, input) = tiles[which];
-        let weights = matrix.bytes(0, rect.cols());
-        isa.run(TileDot { format: matrix.format(), weights, input, pairs: &pairs, out: &mut rect });
+        let (weights, ahead) = (matrix.bytes(0, rect.cols()), matrix.ahead(0, rect.cols()));
+        isa.run(TileDot { format: matrix.format(), weights, ahead, input, pairs: &pairs, out: &mut rect });
     });
 }

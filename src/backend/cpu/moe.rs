@@ -11,6 +11,7 @@ use super::matmul::{Matrix, TILE, input};
 use super::rows::Rows;
 use super::team::{Chunks, Grid, Phases};
 use crate::backend::Routing;
+use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, TileDot, canon};
 
 /// One distinct expert of a pass.
@@ -60,7 +61,7 @@ impl Kernel for Softmax<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         let mut max = f32::NEG_INFINITY;
         for &v in self.0.iter() {
             max = if v > max { v } else { max };
@@ -87,7 +88,7 @@ impl Kernel for Combine<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         self.out.fill(0.0);
         for ((_, weight), place) in self.choices.iter().zip(self.places) {
             for (out, y) in self.out.iter_mut().zip(self.down.row(*place as usize)) {
@@ -171,8 +172,9 @@ fn grouped(
     phases.each(groups.len() * tiles, work, grid, |i, mut rect| {
         let group = &groups[i / tiles];
         let weights = matrix.bytes(group.expert, rect.cols());
+        let ahead = matrix.ahead(group.expert, rect.cols());
         let pairs = &pairs[group.places.clone()];
-        isa.run(TileDot { format: matrix.format(), weights, input: x, pairs, out: &mut rect });
+        isa.run(TileDot { format: matrix.format(), weights, ahead, input: x, pairs, out: &mut rect });
     });
 }
 

@@ -4,6 +4,7 @@
 
 use super::rows::Rows;
 use super::team::{Chunks, Phases};
+use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, canon};
 
 /// `out = x / sqrt(mean(x²) + eps) * weight` for one row or head.
@@ -18,7 +19,7 @@ impl Kernel for RmsNorm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         let scale = rms_scale(self.x, self.eps);
         for ((out, x), w) in self.out.iter_mut().zip(self.x).zip(self.weight) {
             *out = (x * scale) * w;
@@ -63,7 +64,7 @@ impl Kernel for SwiGlu<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         for (gate, up) in self.gate.iter_mut().zip(self.up) {
             *gate = canon::silu(*gate) * up;
         }
@@ -96,7 +97,7 @@ impl Kernel for AddGated<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run<S: Simd>(self, _: S) {
         let open = canon::sigmoid(canon::dot_f32(self.gate, self.x));
         for (out, y) in self.out.iter_mut().zip(self.y) {
             *out = open.mul_add(*y, *out);

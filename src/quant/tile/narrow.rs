@@ -1,0 +1,169 @@
+//! The product for blocks of 32 weights with one scale.
+//!
+//! Owns: both ways through a panel, and the terms of minima and offsets. Refuses to know: where the bits of a block lie.
+//!
+//! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
+
+use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use crate::quant::codes::Narrow;
+use crate::quant::simd::Simd;
+
+/// Weights in a block, and sums of activations that go with them.
+const N: usize = 32;
+const SUMS: usize = N / Activations::SUM;
+
+type X<'a> = Block<'a, N, SUMS>;
+
+/// The scales of 16 rows' blocks.
+struct Scales<S: Simd> {
+    d: S::Floats,
+    dmin: S::Floats,
+}
+
+impl<S: Simd> Scales<S> {
+    #[inline(always)]
+    fn new<B: Narrow>(s: S, panel: &Panel<B>, b: usize) -> Self {
+        let (mut d, mut dmin) = ([0; LANES], [0; LANES]);
+        for r in 0..LANES {
+            (d[r], dmin[r]) = panel.block(r, b).stored();
+        }
+        Scales { d: B::widen(s, &d), dmin: s.widen(&dmin) }
+    }
+
+    /// Chains a block's terms on: `i` is `Σ u·x`.
+    #[inline(always)]
+    fn chain<B: Narrow>(&self, s: S, acc: S::Floats, x: X, i: S::Lanes) -> S::Floats {
+        let sum = x.sums.iter().map(|&sum| i32::from(sum)).sum::<i32>();
+        let d_x = s.splat_float(x.d);
+        let i = if B::OFFSET == 0 { i } else { s.add(i, s.splat(-B::OFFSET * sum)) };
+        let acc = s.fma(s.mul_floats(self.d, d_x), s.to_floats(i), acc);
+        if B::HAS_MIN { s.fnma(s.mul_floats(self.dmin, d_x), s.to_floats(s.splat(sum)), acc) } else { acc }
+    }
+}
+
+/// `out[o][r] = weights[r] · x[i]`; `ahead` is what follows the weights.
+#[inline(always)]
+pub fn product<B: Narrow, S: Simd, O: Output>(
+    s: S,
+    (blocks, ahead): (&[B], &[u8]),
+    x: &Activations,
+    pairs: &[(u32, u32)],
+    out: &mut O,
+) {
+    for panel in Panel::all(blocks, x.width / N, ahead) {
+        match pairs {
+            [] => {}
+            [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
+            [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
+            [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+            _ => pairs.chunks(MOST).for_each(|pairs| many(s, &panel, x, pairs, out)),
+        }
+    }
+}
+
+/// Two weight rows to a vector, their codes in registers for `R` activation rows; lanes are summed for 16 rows at once.
+#[inline(always)]
+fn few<B: Narrow, S: Simd, O: Output, const R: usize>(
+    s: S,
+    panel: &Panel<B>,
+    x: &Activations,
+    pairs: &[(u32, u32); R],
+    out: &mut O,
+) {
+    let mut acc = [s.splat_float(0.0); R];
+    let mut lanes = [[s.splat(0); LANES / 2]; R];
+    for b in 0..panel.per_row {
+        panel.prefetch(s, b);
+        for r in 0..LANES / 2 {
+            let codes = B::codes(s, [panel.block(r, b), panel.block(r + LANES / 2, b)]);
+            for (lanes, pair) in lanes.iter_mut().zip(pairs) {
+                let x: X = x.block(pair.0 as usize, b);
+                lanes[r] = s.dot(s.splat(0), codes, s.twice(x.q), B::FULL);
+            }
+        }
+        let scales = Scales::new(s, panel, b);
+        for a in 0..R {
+            let x: X = x.block(pairs[a].0 as usize, b);
+            acc[a] = scales.chain::<B>(s, acc[a], x, s.half_sums(&lanes[a]));
+        }
+    }
+    for (acc, pair) in acc.iter().zip(pairs) {
+        panel.put(s, *acc, out.row(pair.1 as usize));
+    }
+}
+
+/// 16 blocks turned so that lanes are weight rows.
+struct Turned<S: Simd> {
+    /// Four weights of each row in a vector.
+    codes: [[S::Bytes; 4]; 2],
+    scales: Scales<S>,
+}
+
+impl<S: Simd> Turned<S> {
+    #[inline(always)]
+    fn new<B: Narrow>(s: S, panel: &Panel<B>, b: usize) -> Self {
+        let mut rows = [[0; N]; LANES];
+        for r in 0..LANES / 2 {
+            let mut both = [0; 64];
+            s.store(B::codes(s, [panel.block(r, b), panel.block(r + LANES / 2, b)]), &mut both);
+            let (low, high) = both.split_at(N);
+            rows[r].copy_from_slice(low);
+            rows[r + LANES / 2].copy_from_slice(high);
+        }
+        Turned { codes: [s.columns(&rows, 0), s.columns(&rows, 16)], scales: Scales::new(s, panel, b) }
+    }
+
+    /// One block's terms chained on for `R` activation rows.
+    #[inline(always)]
+    fn chain<B: Narrow, const R: usize>(&self, s: S, x: &Activations, (b, pairs): (usize, &[(u32, u32)]), acc: &mut [[f32; LANES]]) {
+        let mut rows: [X; R] = [x.block(pairs[0].0 as usize, b); R];
+        for (row, pair) in rows.iter_mut().zip(pairs) {
+            *row = x.block(pair.0 as usize, b);
+        }
+        let mut dots = [s.splat(0); R];
+        for (k, codes) in self.codes.as_flattened().iter().enumerate() {
+            for a in 0..R {
+                dots[a] = s.dot(dots[a], *codes, s.splat4(rows[a].q.as_chunks().0[k]), B::FULL);
+            }
+        }
+        for a in 0..R {
+            let sum = self.scales.chain::<B>(s, s.load_floats(&acc[a]), rows[a], dots[a]);
+            s.store_floats(sum, &mut acc[a]);
+        }
+    }
+}
+
+/// Block by block: turned once, then used for all activation rows.
+#[inline(always)]
+fn many<B: Narrow, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
+    let mut acc = [[0.0; LANES]; MOST];
+    for b in 0..panel.per_row {
+        panel.prefetch(s, b);
+        let turned = Turned::new(s, panel, b);
+        let mut a = 0;
+        while a < pairs.len() {
+            let (left, acc) = (&pairs[a..], &mut acc[a..]);
+            a += match left.len() {
+                8.. => {
+                    turned.chain::<B, 8>(s, x, (b, left), acc);
+                    8
+                }
+                4.. => {
+                    turned.chain::<B, 4>(s, x, (b, left), acc);
+                    4
+                }
+                2.. => {
+                    turned.chain::<B, 2>(s, x, (b, left), acc);
+                    2
+                }
+                _ => {
+                    turned.chain::<B, 1>(s, x, (b, left), acc);
+                    1
+                }
+            };
+        }
+    }
+    for (acc, pair) in acc.iter().zip(pairs) {
+        panel.put(s, s.load_floats(acc), out.row(pair.1 as usize));
+    }
+}

@@ -1,0 +1,258 @@
+//! The product for blocks of 256 weights with a scale per sub-block.
+//!
+//! Owns: both ways through a panel, and the terms of minima and offsets. Refuses to know: where the bits of a block lie.
+//!
+//! With codes `u = q + OFFSET` a block's integers are `I = Σ scale·u·x − OFFSET · Σ scale·(Σ x)` and, where there are
+//! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
+
+use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use crate::quant::codes::Wide;
+use crate::quant::simd::Simd;
+
+/// Weights in a block, and sums of activations that go with them.
+const N: usize = 256;
+const SUMS: usize = N / Activations::SUM;
+
+type X<'a> = Block<'a, N, SUMS>;
+
+/// What 16 blocks have beside their codes, turned so that lanes are rows.
+struct Sides<S: Simd> {
+    /// A pair of i16 for each pair of activation sums: minima, or scales where codes have an offset.
+    pairs: [S::Lanes; SUMS / 2],
+    d: S::Floats,
+    dmin: S::Floats,
+}
+
+/// The same before it is turned: one entry per row.
+#[derive(Clone, Copy)]
+struct Stored {
+    sides: [[u8; 16]; LANES],
+    min: [[u8; 16]; LANES],
+    d: [u16; LANES],
+    dmin: [u16; LANES],
+}
+
+impl Stored {
+    #[inline(always)]
+    fn new() -> Stored {
+        Stored { sides: [[0; 16]; LANES], min: [[0; 16]; LANES], d: [0; LANES], dmin: [0; LANES] }
+    }
+
+    #[inline(always)]
+    fn put<B: Wide>(&mut self, r: usize, block: &B) {
+        (self.sides[r], self.min[r]) = block.sides();
+        (self.d[r], self.dmin[r]) = block.halves();
+    }
+
+    #[inline(always)]
+    fn turn<B: Wide, S: Simd>(&self, s: S) -> Sides<S> {
+        let mut pairs = [s.splat(0); SUMS / 2];
+        if B::SUB == 16 {
+            let bytes = s.columns(if B::HAS_MIN { &self.min } else { &self.sides }, 0);
+            for (j, pair) in pairs.iter_mut().enumerate() {
+                *pair = s.signed_pair(bytes[j / 2], j % 2 * 2, j % 2 * 2 + 1);
+            }
+        } else {
+            // Two sums of 16 to a sub-block of 32; minima follow the 8 scales.
+            let bytes = s.columns(&self.sides, 0);
+            let from = if B::HAS_MIN { 2 } else { 0 };
+            for (j, pair) in pairs.iter_mut().enumerate() {
+                *pair = s.signed_pair(bytes[from + j / 4], j % 4, j % 4);
+            }
+        }
+        Sides { pairs, d: s.widen(&self.d), dmin: s.widen(&self.dmin) }
+    }
+
+    /// The scale of each sub-block.
+    #[inline(always)]
+    fn scales<B: Wide, S: Simd>(&self, s: S) -> [S::Lanes; 16] {
+        let bytes = s.columns(&self.sides, 0);
+        let mut scales = [s.splat(0); 16];
+        for (sub, scale) in scales[..N / B::SUB].iter_mut().enumerate() {
+            *scale = s.signed_byte(bytes[sub / 4], sub % 4);
+        }
+        scales
+    }
+}
+
+impl<S: Simd> Sides<S> {
+    /// Chains a block's terms on: `i` is `Σ scale·u·x`.
+    #[inline(always)]
+    fn chain<B: Wide>(&self, s: S, acc: S::Floats, x: X, i: S::Lanes) -> S::Floats {
+        let mut side = s.splat(0);
+        if B::HAS_MIN || B::OFFSET != 0 {
+            for (pair, sums) in self.pairs.iter().zip(x.sums.as_chunks::<2>().0) {
+                let sums = i32::from(sums[0]) & 0xffff | i32::from(sums[1]) << 16;
+                side = s.dot_pairs(side, *pair, s.splat(sums));
+            }
+        }
+        let d_x = s.splat_float(x.d);
+        let i = if B::OFFSET == 0 { i } else { s.add(i, s.mul(side, s.splat(-B::OFFSET))) };
+        let acc = s.fma(s.mul_floats(self.d, d_x), s.to_floats(i), acc);
+        if B::HAS_MIN { s.fnma(s.mul_floats(self.dmin, d_x), s.to_floats(side), acc) } else { acc }
+    }
+}
+
+/// `out[o][r] = weights[r] · x[i]`; `ahead` is what follows the weights.
+#[inline(always)]
+pub fn product<B: Wide, S: Simd, O: Output>(
+    s: S,
+    (blocks, ahead): (&[B], &[u8]),
+    x: &Activations,
+    pairs: &[(u32, u32)],
+    out: &mut O,
+) {
+    for panel in Panel::all(blocks, x.width / N, ahead) {
+        match pairs {
+            [] => {}
+            [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
+            [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
+            [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+            _ => pairs.chunks(MOST).for_each(|pairs| many(s, &panel, x, pairs, out)),
+        }
+    }
+}
+
+/// Weight row by weight row: codes stay in registers for `R` activation rows, lanes are summed for 16 rows at once.
+#[inline(always)]
+fn few<B: Wide, S: Simd, O: Output, const R: usize>(
+    s: S,
+    panel: &Panel<B>,
+    x: &Activations,
+    pairs: &[(u32, u32); R],
+    out: &mut O,
+) {
+    let mut acc = [s.splat_float(0.0); R];
+    let mut stored = Stored::new();
+    let mut lanes = [[s.splat(0); LANES]; R];
+    for b in 0..panel.per_row {
+        panel.prefetch(s, b);
+        for r in 0..LANES {
+            let block = panel.block(r, b);
+            stored.put(r, block);
+            let scales = s.scales(&stored.sides[r], B::SUB);
+            let codes = block.codes(s);
+            for (lanes, pair) in lanes.iter_mut().zip(pairs) {
+                let x: X = x.block(pair.0 as usize, b);
+                let x = x.q.as_chunks().0;
+                let mut sum = s.splat(0);
+                for v in 0..4 {
+                    let x = s.load(&x[v]);
+                    if B::FULL {
+                        sum = s.dot_scaled(sum, s.and(codes[v], 0x7f), x, scales[v]);
+                        sum = s.dot_scaled(sum, s.and(codes[v], 0x80), x, scales[v]);
+                    } else {
+                        sum = s.dot_scaled(sum, codes[v], x, scales[v]);
+                    }
+                }
+                lanes[r] = sum;
+            }
+        }
+        let sides = stored.turn::<B, S>(s);
+        for a in 0..R {
+            let x: X = x.block(pairs[a].0 as usize, b);
+            acc[a] = sides.chain::<B>(s, acc[a], x, s.sums(&lanes[a]));
+        }
+    }
+    for (acc, pair) in acc.iter().zip(pairs) {
+        panel.put(s, *acc, out.row(pair.1 as usize));
+    }
+}
+
+/// 16 blocks turned so that lanes are weight rows.
+struct Turned<S: Simd> {
+    /// Four weights of each row in a vector.
+    codes: [[S::Bytes; 4]; 16],
+    scales: [S::Lanes; 16],
+    sides: Sides<S>,
+}
+
+impl<S: Simd> Turned<S> {
+    #[inline(always)]
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, (rows, stored): (&mut [[u8; N]; LANES], &mut Stored)) -> Self {
+        for (r, row) in rows.iter_mut().enumerate() {
+            let block = panel.block(r, b);
+            stored.put(r, block);
+            for (codes, to) in block.codes(s).into_iter().zip(row.as_chunks_mut().0) {
+                s.store(codes, to);
+            }
+        }
+        let mut codes = [[s.splat4([0; 4]); 4]; 16];
+        for (c, codes) in codes.iter_mut().enumerate() {
+            *codes = s.columns(rows, 16 * c);
+        }
+        Turned { codes, scales: stored.scales::<B, S>(s), sides: stored.turn::<B, S>(s) }
+    }
+
+    /// `Σ scale·u·x` of `R` activation rows.
+    #[inline(always)]
+    fn dot<B: Wide, const R: usize>(&self, s: S, x: &[X; R]) -> [S::Lanes; R] {
+        let mut total = [s.splat(0); R];
+        let columns = B::SUB / 16;
+        for (sub, (codes, scale)) in self.codes.chunks_exact(columns).zip(&self.scales).enumerate() {
+            let mut part = [s.splat(0); R];
+            for (c, codes) in codes.iter().enumerate() {
+                for (k, codes) in codes.iter().enumerate() {
+                    for a in 0..R {
+                        let four = x[a].q.as_chunks().0[(sub * columns + c) * 4 + k];
+                        part[a] = s.dot(part[a], *codes, s.splat4(four), B::FULL);
+                    }
+                }
+            }
+            for a in 0..R {
+                total[a] = s.add(total[a], s.mul(part[a], *scale));
+            }
+        }
+        total
+    }
+
+    /// One block's terms chained on for `R` activation rows.
+    #[inline(always)]
+    fn chain<B: Wide, const R: usize>(&self, s: S, x: &Activations, (b, pairs): (usize, &[(u32, u32)]), acc: &mut [[f32; LANES]]) {
+        let mut rows = [x.block(pairs[0].0 as usize, b); R];
+        for (row, pair) in rows.iter_mut().zip(pairs) {
+            *row = x.block(pair.0 as usize, b);
+        }
+        let dots = self.dot::<B, R>(s, &rows);
+        for a in 0..R {
+            let sum = self.sides.chain::<B>(s, s.load_floats(&acc[a]), rows[a], dots[a]);
+            s.store_floats(sum, &mut acc[a]);
+        }
+    }
+}
+
+/// Block by block: turned once, then used for all activation rows.
+#[inline(always)]
+fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
+    let mut acc = [[0.0; LANES]; MOST];
+    let (mut rows, mut stored) = ([[0; N]; LANES], Stored::new());
+    for b in 0..panel.per_row {
+        panel.prefetch(s, b);
+        let turned = Turned::new(s, panel, b, (&mut rows, &mut stored));
+        let mut a = 0;
+        while a < pairs.len() {
+            let (left, acc) = (&pairs[a..], &mut acc[a..]);
+            a += match left.len() {
+                8.. => {
+                    turned.chain::<B, 8>(s, x, (b, left), acc);
+                    8
+                }
+                4.. => {
+                    turned.chain::<B, 4>(s, x, (b, left), acc);
+                    4
+                }
+                2.. => {
+                    turned.chain::<B, 2>(s, x, (b, left), acc);
+                    2
+                }
+                _ => {
+                    turned.chain::<B, 1>(s, x, (b, left), acc);
+                    1
+                }
+            };
+        }
+    }
+    for (acc, pair) in acc.iter().zip(pairs) {
+        panel.put(s, s.load_floats(acc), out.row(pair.1 as usize));
+    }
+}

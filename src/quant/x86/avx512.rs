@@ -1,0 +1,230 @@
+//! The vector operations in AVX-512, with or without VNNI.
+//!
+//! Owns: 512-bit registers. Refuses to know: formats.
+
+use super::{PAIR_TOPS, SCALE_TOPS, operations};
+use crate::quant::simd::Simd;
+use std::arch::x86_64::*;
+
+/// AVX-512 F, BW, DQ and VL; with `VNNI` also its dot products.
+#[derive(Debug, Clone, Copy)]
+pub struct Avx512<const VNNI: bool>(());
+
+impl<const VNNI: bool> Avx512<VNNI> {
+    /// The unit.
+    ///
+    /// # Safety
+    /// The machine, and the function in which the operations end up, must have the features.
+    #[inline(always)]
+    pub unsafe fn new() -> Self {
+        Avx512(())
+    }
+
+    operations! {
+        /// The same count in the four lanes of a quarter.
+        fn counts(self, by: [u8; 4]) -> __m512i {
+            let [a, b, c, d] = [i32::from(by[0]), i32::from(by[1]), i32::from(by[2]), i32::from(by[3])];
+            _mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d)
+        }
+    }
+}
+
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
+    type Bytes = __m512i;
+    type Lanes = __m512i;
+    type Floats = __m512;
+    type Scales = __m512i;
+
+    operations! {
+        fn load(self, from: &[u8; 64]) -> __m512i {
+            _mm512_loadu_si512(from.as_ptr().cast())
+        }
+
+        fn store(self, v: __m512i, to: &mut [u8; 64]) {
+            _mm512_storeu_si512(to.as_mut_ptr().cast(), v)
+        }
+
+        fn twice(self, half: &[u8; 32]) -> __m512i {
+            _mm512_broadcast_i64x4(_mm256_loadu_si256(half.as_ptr().cast()))
+        }
+
+        fn halves(self, low: &[u8; 32], high: &[u8; 32]) -> __m512i {
+            let low = _mm512_castsi256_si512(_mm256_loadu_si256(low.as_ptr().cast()));
+            _mm512_inserti64x4::<1>(low, _mm256_loadu_si256(high.as_ptr().cast()))
+        }
+
+        fn quarters(self, a: &[u8; 16], b: &[u8; 16]) -> __m512i {
+            let a = _mm512_broadcast_i32x4(_mm_loadu_si128(a.as_ptr().cast()));
+            _mm512_mask_broadcast_i32x4(a, 0xff00, _mm_loadu_si128(b.as_ptr().cast()))
+        }
+
+        fn splat4(self, bytes: [u8; 4]) -> __m512i {
+            _mm512_set1_epi32(i32::from_le_bytes(bytes))
+        }
+
+        fn shift_right(self, v: __m512i, by: [u8; 4]) -> __m512i {
+            _mm512_srlv_epi32(v, self.counts(by))
+        }
+
+        fn shift_left(self, v: __m512i, by: [u8; 4]) -> __m512i {
+            _mm512_sllv_epi32(v, self.counts(by))
+        }
+
+        fn and(self, v: __m512i, mask: u8) -> __m512i {
+            _mm512_and_si512(v, _mm512_set1_epi8(mask as i8))
+        }
+
+        fn xor(self, v: __m512i, mask: u8) -> __m512i {
+            _mm512_xor_si512(v, _mm512_set1_epi8(mask as i8))
+        }
+
+        fn or(self, a: __m512i, b: __m512i) -> __m512i {
+            _mm512_or_si512(a, b)
+        }
+
+        fn look_up(self, table: &[u8; 16], codes: __m512i) -> __m512i {
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), codes)
+        }
+
+        fn where_set(self, low: u32, high: u32, value: u8) -> __m512i {
+            _mm512_maskz_set1_epi8(u64::from(high) << 32 | u64::from(low), value as i8)
+        }
+
+        fn splat(self, v: i32) -> __m512i {
+            _mm512_set1_epi32(v)
+        }
+
+        fn add(self, a: __m512i, b: __m512i) -> __m512i {
+            _mm512_add_epi32(a, b)
+        }
+
+        fn mul(self, a: __m512i, b: __m512i) -> __m512i {
+            _mm512_mullo_epi32(a, b)
+        }
+
+        fn dot(self, acc: __m512i, codes: __m512i, x: __m512i, full: bool) -> __m512i {
+            if VNNI {
+                return _mm512_dpbusd_epi32(acc, codes, x);
+            }
+            // Two products of at most 128 · 127 fit an i16.
+            let ones = _mm512_set1_epi16(1);
+            let part = |codes| _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones);
+            if full {
+                let (low, top) = (self.and(codes, 0x7f), self.and(codes, 0x80));
+                _mm512_add_epi32(acc, _mm512_add_epi32(part(low), part(top)))
+            } else {
+                _mm512_add_epi32(acc, part(codes))
+            }
+        }
+
+        fn dot_pairs(self, acc: __m512i, a: __m512i, b: __m512i) -> __m512i {
+            if VNNI { _mm512_dpwssd_epi32(acc, a, b) } else { _mm512_add_epi32(acc, _mm512_madd_epi16(a, b)) }
+        }
+
+        fn scales(self, scale: &[u8; 16], sub: usize) -> [__m512i; 4] {
+            let all = _mm512_broadcast_i32x4(_mm_loadu_si128(scale.as_ptr().cast()));
+            let tops = &SCALE_TOPS[usize::from(sub == 32)];
+            let one = |v: usize| {
+                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, _mm512_loadu_si512(tops[v].as_ptr().cast())))
+            };
+            [one(0), one(1), one(2), one(3)]
+        }
+
+        fn dot_scaled(self, acc: __m512i, codes: __m512i, x: __m512i, scales: __m512i) -> __m512i {
+            self.dot_pairs(acc, _mm512_maddubs_epi16(codes, x), scales)
+        }
+
+        fn sums(self, v: &[__m512i; 16]) -> __m512i {
+            let one = |r: usize| {
+                let low = _mm512_shuffle_i64x2::<0x44>(v[r], v[r + 8]);
+                let high = _mm512_shuffle_i64x2::<0xee>(v[r], v[r + 8]);
+                _mm512_add_epi32(low, high)
+            };
+            self.half_sums(&[one(0), one(1), one(2), one(3), one(4), one(5), one(6), one(7)])
+        }
+
+        fn half_sums(self, v: &[__m512i; 8]) -> __m512i {
+            let two = |i: usize| {
+                let (a, b) = (v[i], v[i + 1]);
+                _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
+            };
+            let four = |i: usize| {
+                let (a, b) = (two(i), two(i + 2));
+                _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
+            };
+            let (a, b) = (four(0), four(4));
+            let even = _mm512_shuffle_i64x2::<0x88>(a, b);
+            let odd = _mm512_shuffle_i64x2::<0xdd>(a, b);
+            let sums = _mm512_add_epi32(even, odd);
+            _mm512_shuffle_i64x2::<0xd8>(sums, sums)
+        }
+
+        fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [__m512i; 4] {
+            assert!(at + 16 <= N, "columns lie inside the rows");
+            let quarter = |r: usize| _mm_loadu_si128(rows[r].as_ptr().add(at).cast());
+            let four = |r: usize| {
+                let low = _mm512_castsi128_si512(quarter(r));
+                let low = _mm512_mask_broadcast_i32x4(low, 0x00f0, quarter(r + 4));
+                let low = _mm512_mask_broadcast_i32x4(low, 0x0f00, quarter(r + 8));
+                _mm512_mask_broadcast_i32x4(low, 0xf000, quarter(r + 12))
+            };
+            let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab2, cd2) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab2, cd2),
+                _mm512_unpackhi_epi64(ab2, cd2),
+            ]
+        }
+
+        fn signed_byte(self, v: __m512i, i: usize) -> __m512i {
+            let top = _mm512_sll_epi32(v, _mm_cvtsi32_si128(24 - 8 * i as i32));
+            _mm512_srai_epi32::<24>(top)
+        }
+
+        fn signed_pair(self, v: __m512i, i: usize, j: usize) -> __m512i {
+            let tops = _mm512_broadcast_i32x4(_mm_loadu_si128(PAIR_TOPS[i][j].as_ptr().cast()));
+            _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(v, tops))
+        }
+
+        fn load_floats(self, from: &[f32; 16]) -> __m512 {
+            _mm512_loadu_ps(from.as_ptr())
+        }
+
+        fn store_floats(self, v: __m512, to: &mut [f32; 16]) {
+            _mm512_storeu_ps(to.as_mut_ptr(), v)
+        }
+
+        fn widen(self, halves: &[u16; 16]) -> __m512 {
+            _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()))
+        }
+
+        fn splat_float(self, v: f32) -> __m512 {
+            _mm512_set1_ps(v)
+        }
+
+        fn to_floats(self, v: __m512i) -> __m512 {
+            _mm512_cvtepi32_ps(v)
+        }
+
+        fn mul_floats(self, a: __m512, b: __m512) -> __m512 {
+            _mm512_mul_ps(a, b)
+        }
+
+        fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            _mm512_fmadd_ps(a, b, c)
+        }
+
+        fn fnma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+            _mm512_fnmadd_ps(a, b, c)
+        }
+
+        fn prefetch(self, bytes: &[u8]) {
+            for line in bytes.chunks(64) {
+                _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+            }
+        }
+    }
+}
