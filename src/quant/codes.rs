@@ -70,6 +70,21 @@ fn bytes(words: [u32; 4]) -> [u8; 16] {
     all.to_le_bytes()
 }
 
+// What the formats share is written in functions that are always inlined, never in closures: the operations of a vector
+// unit become instructions only inside the function that carries its features.
+
+/// 2-bit codes, shifted to the bottom by the quarters' counts.
+#[inline(always)]
+fn two_bits<S: Simd>(s: S, packed: S::Bytes, by: [u8; 4]) -> S::Bytes {
+    s.and(s.shift_right(packed, by), 3)
+}
+
+/// The nibbles of 32 bytes: the low ones, then the high ones.
+#[inline(always)]
+fn four_bits<S: Simd>(s: S, packed: &[u8; 32]) -> S::Bytes {
+    s.and(s.shift_right(s.twice(packed), [0, 0, 4, 4]), 15)
+}
+
 /// The scales and minima of Q4_K and Q5_K, four to a word.
 #[inline(always)]
 fn scales_and_minima(packed: &[u8; 12]) -> [u8; 16] {
@@ -87,8 +102,7 @@ impl Wide for Q2_K {
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (halves, _) = self.qs.as_chunks();
         let (low, high) = (s.twice(&halves[0]), s.twice(&halves[1]));
-        let two = |v, by| s.and(s.shift_right(v, by), 3);
-        [two(low, [0, 0, 2, 2]), two(low, [4, 4, 6, 6]), two(high, [0, 0, 2, 2]), two(high, [4, 4, 6, 6])]
+        [two_bits(s, low, [0, 0, 2, 2]), two_bits(s, low, [4, 4, 6, 6]), two_bits(s, high, [0, 0, 2, 2]), two_bits(s, high, [4, 4, 6, 6])]
     }
 
     #[inline(always)]
@@ -111,12 +125,11 @@ impl Wide for Q3_K {
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (halves, _) = self.qs.as_chunks();
         let (low, high, mask) = (s.twice(&halves[0]), s.twice(&halves[1]), s.twice(&self.hmask));
-        let two = |v, by| s.and(s.shift_right(v, by), 3);
         [
-            s.or(two(low, [0, 0, 2, 2]), s.and(s.shift_left(mask, [2, 2, 1, 1]), 4)),
-            s.or(two(low, [4, 4, 6, 6]), s.and(s.shift_right(mask, [0, 0, 1, 1]), 4)),
-            s.or(two(high, [0, 0, 2, 2]), s.and(s.shift_right(mask, [2, 2, 3, 3]), 4)),
-            s.or(two(high, [4, 4, 6, 6]), s.and(s.shift_right(mask, [4, 4, 5, 5]), 4)),
+            s.or(two_bits(s, low, [0, 0, 2, 2]), s.and(s.shift_left(mask, [2, 2, 1, 1]), 4)),
+            s.or(two_bits(s, low, [4, 4, 6, 6]), s.and(s.shift_right(mask, [0, 0, 1, 1]), 4)),
+            s.or(two_bits(s, high, [0, 0, 2, 2]), s.and(s.shift_right(mask, [2, 2, 3, 3]), 4)),
+            s.or(two_bits(s, high, [4, 4, 6, 6]), s.and(s.shift_right(mask, [4, 4, 5, 5]), 4)),
         ]
     }
 
@@ -148,8 +161,7 @@ impl Wide for Q4_K {
     #[inline(always)]
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (groups, _) = self.qs.as_chunks();
-        let four = |v: usize| s.and(s.shift_right(s.twice(&groups[v]), [0, 0, 4, 4]), 15);
-        [four(0), four(1), four(2), four(3)]
+        [four_bits(s, &groups[0]), four_bits(s, &groups[1]), four_bits(s, &groups[2]), four_bits(s, &groups[3])]
     }
 
     #[inline(always)]
@@ -170,12 +182,11 @@ impl Wide for Q5_K {
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (groups, _) = self.qs.as_chunks();
         let high = s.twice(&self.qh);
-        let four = |v: usize| s.and(s.shift_right(s.twice(&groups[v]), [0, 0, 4, 4]), 15);
         [
-            s.or(four(0), s.and(s.shift_left(high, [4, 4, 3, 3]), 16)),
-            s.or(four(1), s.and(s.shift_left(high, [2, 2, 1, 1]), 16)),
-            s.or(four(2), s.and(s.shift_right(high, [0, 0, 1, 1]), 16)),
-            s.or(four(3), s.and(s.shift_right(high, [2, 2, 3, 3]), 16)),
+            s.or(four_bits(s, &groups[0]), s.and(s.shift_left(high, [4, 4, 3, 3]), 16)),
+            s.or(four_bits(s, &groups[1]), s.and(s.shift_left(high, [2, 2, 1, 1]), 16)),
+            s.or(four_bits(s, &groups[2]), s.and(s.shift_right(high, [0, 0, 1, 1]), 16)),
+            s.or(four_bits(s, &groups[3]), s.and(s.shift_right(high, [2, 2, 3, 3]), 16)),
         ]
     }
 
@@ -190,19 +201,22 @@ impl Wide for Q5_K {
     }
 }
 
+/// The codes of half a block of Q6_K.
+#[inline(always)]
+fn six_bits<S: Simd>(s: S, low: &[u8; 64], high: &[u8; 32]) -> [S::Bytes; 2] {
+    let (low, high) = (s.load(low), s.twice(high));
+    let lower = s.or(s.and(low, 15), s.and(s.shift_left(high, [4, 4, 2, 2]), 48));
+    let upper = s.and(s.shift_right(low, [4; 4]), 15);
+    [lower, s.or(upper, s.and(s.shift_right(high, [0, 0, 2, 2]), 48))]
+}
+
 impl Wide for Q6_K {
     const OFFSET: i32 = 32;
 
     #[inline(always)]
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let ((low, _), (high, _)) = (self.ql.as_chunks(), self.qh.as_chunks());
-        let half = |h: usize| {
-            let (low, high) = (s.load(&low[h]), s.twice(&high[h]));
-            let first = s.or(s.and(low, 15), s.and(s.shift_left(high, [4, 4, 2, 2]), 48));
-            let upper = s.and(s.shift_right(low, [4; 4]), 15);
-            (first, s.or(upper, s.and(s.shift_right(high, [0, 0, 2, 2]), 48)))
-        };
-        let ((a, b), (c, d)) = (half(0), half(1));
+        let ([a, b], [c, d]) = (six_bits(s, &low[0], &high[0]), six_bits(s, &low[1], &high[1]));
         [a, b, c, d]
     }
 
@@ -244,8 +258,12 @@ impl Wide for IQ4_XS {
     #[inline(always)]
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (subs, _) = self.qs.as_chunks();
-        let two = |v: usize| s.look_up(&IQ4_CODES, nibbles(s, &subs[2 * v], &subs[2 * v + 1]));
-        [two(0), two(1), two(2), two(3)]
+        [
+            s.look_up(&IQ4_CODES, nibbles(s, &subs[0], &subs[1])),
+            s.look_up(&IQ4_CODES, nibbles(s, &subs[2], &subs[3])),
+            s.look_up(&IQ4_CODES, nibbles(s, &subs[4], &subs[5])),
+            s.look_up(&IQ4_CODES, nibbles(s, &subs[6], &subs[7])),
+        ]
     }
 
     #[inline(always)]

@@ -108,7 +108,11 @@ pub fn product<B: Wide, S: Simd, O: Output>(
             [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
             [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
             [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
-            _ => pairs.chunks(MOST).for_each(|pairs| many(s, &panel, x, pairs, out)),
+            _ => {
+                for pairs in pairs.chunks(MOST) {
+                    many(s, &panel, x, pairs, out);
+                }
+            }
         }
     }
 }

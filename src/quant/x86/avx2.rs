@@ -58,19 +58,21 @@ impl Avx2 {
 
         /// Lane `r` is the sum of all lanes of `v[r]`.
         fn sums_of_8(self, v: [__m256i; 8]) -> __m256i {
-            let four = |i: usize| {
-                _mm256_hadd_epi32(_mm256_hadd_epi32(v[i], v[i + 1]), _mm256_hadd_epi32(v[i + 2], v[i + 3]))
-            };
-            let (a, b) = (four(0), four(4));
+            let a = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
+            let b = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
             _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b))
         }
 
         /// [`Simd::columns`] of 8 rows.
         fn columns_of_8<const N: usize>(self, rows: &[[u8; N]; 16], first: usize, at: usize) -> [__m256i; 4] {
             assert!(at + 16 <= N, "columns lie inside the rows");
-            let quarter = |r: usize| _mm_loadu_si128(rows[first + r].as_ptr().add(at).cast());
-            let two = |r: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(quarter(r)), quarter(r + 4));
-            let (a, b, c, d) = (two(0), two(1), two(2), two(3));
+            let mut two = [_mm256_setzero_si256(); 4];
+            for (r, two) in two.iter_mut().enumerate() {
+                let low = _mm_loadu_si128(rows[first + r].as_ptr().add(at).cast());
+                let high = _mm_loadu_si128(rows[first + r + 4].as_ptr().add(at).cast());
+                *two = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
+            }
+            let [a, b, c, d] = two;
             let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
             let (ab2, cd2) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
             [
@@ -168,16 +170,16 @@ impl Simd for Avx2 {
         fn dot(self, acc: Two, codes: Two, x: Two, full: bool) -> Two {
             // Two products of at most 128 · 127 fit an i16.
             let ones = _mm256_set1_epi16(1);
-            let part = |codes, x| _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), ones);
-            let (low, top) = (self.and(codes, 0x7f), self.and(codes, 0x80));
-            each!(h => {
-                if full {
-                    let both = _mm256_add_epi32(part(low[h], x[h]), part(top[h], x[h]));
-                    _mm256_add_epi32(acc[h], both)
-                } else {
-                    _mm256_add_epi32(acc[h], part(codes[h], x[h]))
-                }
-            })
+            if full {
+                let (low, top) = (self.and(codes, 0x7f), self.and(codes, 0x80));
+                each!(h => {
+                    let low = _mm256_madd_epi16(_mm256_maddubs_epi16(low[h], x[h]), ones);
+                    let top = _mm256_madd_epi16(_mm256_maddubs_epi16(top[h], x[h]), ones);
+                    _mm256_add_epi32(acc[h], _mm256_add_epi32(low, top))
+                })
+            } else {
+                each!(h => _mm256_add_epi32(acc[h], _mm256_madd_epi16(_mm256_maddubs_epi16(codes[h], x[h]), ones)))
+            }
         }
 
         fn dot_pairs(self, acc: Two, a: Two, b: Two) -> Two {
@@ -187,11 +189,12 @@ impl Simd for Avx2 {
         fn scales(self, scale: &[u8; 16], sub: usize) -> [Two; 4] {
             let all = self.quarter_twice(scale);
             let tops = &SCALE_TOPS[usize::from(sub == 32)];
-            let one = |v: usize| {
-                let tops = self.load(&tops[v]);
-                each!(h => _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(all, tops[h])))
-            };
-            [one(0), one(1), one(2), one(3)]
+            let mut scales = [[all; 2]; 4];
+            for (scales, tops) in scales.iter_mut().zip(tops) {
+                let tops = self.load(tops);
+                *scales = each!(h => _mm256_srai_epi16::<8>(_mm256_shuffle_epi8(all, tops[h])));
+            }
+            scales
         }
 
         fn dot_scaled(self, acc: Two, codes: Two, x: Two, scales: Two) -> Two {
@@ -199,9 +202,11 @@ impl Simd for Avx2 {
         }
 
         fn sums(self, v: &[Two; 16]) -> Two {
-            let one = |r: usize| _mm256_add_epi32(v[r][0], v[r][1]);
-            let low = [one(0), one(1), one(2), one(3), one(4), one(5), one(6), one(7)];
-            let high = [one(8), one(9), one(10), one(11), one(12), one(13), one(14), one(15)];
+            let (mut low, mut high) = ([v[0][0]; 8], [v[0][0]; 8]);
+            for r in 0..8 {
+                low[r] = _mm256_add_epi32(v[r][0], v[r][1]);
+                high[r] = _mm256_add_epi32(v[r + 8][0], v[r + 8][1]);
+            }
             [self.sums_of_8(low), self.sums_of_8(high)]
         }
 

@@ -21,6 +21,13 @@ impl<const VNNI: bool> Avx512<VNNI> {
     }
 
     operations! {
+        /// In every quarter the sums of that quarter of the four.
+        fn four_sums(self, a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> __m512i {
+            let ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+            let cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+            _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
+        }
+
         /// The same count in the four lanes of a quarter.
         fn counts(self, by: [u8; 4]) -> __m512i {
             let [a, b, c, d] = [i32::from(by[0]), i32::from(by[1]), i32::from(by[2]), i32::from(by[3])];
@@ -108,12 +115,12 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             }
             // Two products of at most 128 · 127 fit an i16.
             let ones = _mm512_set1_epi16(1);
-            let part = |codes| _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones);
             if full {
-                let (low, top) = (self.and(codes, 0x7f), self.and(codes, 0x80));
-                _mm512_add_epi32(acc, _mm512_add_epi32(part(low), part(top)))
+                let low = _mm512_madd_epi16(_mm512_maddubs_epi16(self.and(codes, 0x7f), x), ones);
+                let top = _mm512_madd_epi16(_mm512_maddubs_epi16(self.and(codes, 0x80), x), ones);
+                _mm512_add_epi32(acc, _mm512_add_epi32(low, top))
             } else {
-                _mm512_add_epi32(acc, part(codes))
+                _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones))
             }
         }
 
@@ -124,10 +131,12 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         fn scales(self, scale: &[u8; 16], sub: usize) -> [__m512i; 4] {
             let all = _mm512_broadcast_i32x4(_mm_loadu_si128(scale.as_ptr().cast()));
             let tops = &SCALE_TOPS[usize::from(sub == 32)];
-            let one = |v: usize| {
-                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, _mm512_loadu_si512(tops[v].as_ptr().cast())))
-            };
-            [one(0), one(1), one(2), one(3)]
+            [
+                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, self.load(&tops[0]))),
+                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, self.load(&tops[1]))),
+                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, self.load(&tops[2]))),
+                _mm512_srai_epi16::<8>(_mm512_shuffle_epi8(all, self.load(&tops[3]))),
+            ]
         }
 
         fn dot_scaled(self, acc: __m512i, codes: __m512i, x: __m512i, scales: __m512i) -> __m512i {
@@ -135,24 +144,17 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
 
         fn sums(self, v: &[__m512i; 16]) -> __m512i {
-            let one = |r: usize| {
+            let mut halves = [v[0]; 8];
+            for (r, half) in halves.iter_mut().enumerate() {
                 let low = _mm512_shuffle_i64x2::<0x44>(v[r], v[r + 8]);
                 let high = _mm512_shuffle_i64x2::<0xee>(v[r], v[r + 8]);
-                _mm512_add_epi32(low, high)
-            };
-            self.half_sums(&[one(0), one(1), one(2), one(3), one(4), one(5), one(6), one(7)])
+                *half = _mm512_add_epi32(low, high);
+            }
+            self.half_sums(&halves)
         }
 
         fn half_sums(self, v: &[__m512i; 8]) -> __m512i {
-            let two = |i: usize| {
-                let (a, b) = (v[i], v[i + 1]);
-                _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b))
-            };
-            let four = |i: usize| {
-                let (a, b) = (two(i), two(i + 2));
-                _mm512_add_epi32(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b))
-            };
-            let (a, b) = (four(0), four(4));
+            let (a, b) = (self.four_sums(v[0], v[1], v[2], v[3]), self.four_sums(v[4], v[5], v[6], v[7]));
             let even = _mm512_shuffle_i64x2::<0x88>(a, b);
             let odd = _mm512_shuffle_i64x2::<0xdd>(a, b);
             let sums = _mm512_add_epi32(even, odd);
@@ -161,14 +163,14 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
         fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [__m512i; 4] {
             assert!(at + 16 <= N, "columns lie inside the rows");
-            let quarter = |r: usize| _mm_loadu_si128(rows[r].as_ptr().add(at).cast());
-            let four = |r: usize| {
-                let low = _mm512_castsi128_si512(quarter(r));
-                let low = _mm512_mask_broadcast_i32x4(low, 0x00f0, quarter(r + 4));
-                let low = _mm512_mask_broadcast_i32x4(low, 0x0f00, quarter(r + 8));
-                _mm512_mask_broadcast_i32x4(low, 0xf000, quarter(r + 12))
-            };
-            let (a, b, c, d) = (four(0), four(1), four(2), four(3));
+            let mut four = [_mm512_setzero_si512(); 4];
+            for (r, four) in four.iter_mut().enumerate() {
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(rows[r].as_ptr().add(at).cast()));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128(rows[r + 4].as_ptr().add(at).cast()));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128(rows[r + 8].as_ptr().add(at).cast()));
+                *four = _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128(rows[r + 12].as_ptr().add(at).cast()));
+            }
+            let [a, b, c, d] = four;
             let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
             let (ab2, cd2) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
             [
