@@ -10,6 +10,7 @@ mod table;
 mod wide;
 
 use super::Format;
+use super::simd::Simd;
 use bytemuck::Pod;
 
 pub use plain::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
@@ -85,12 +86,19 @@ macro_rules! with_block {
 pub trait Float: Pod + Send + Sync {
     /// The same value in single precision.
     fn widen(self) -> f32;
+    /// 16 of them at once.
+    fn vector<S: Simd>(s: S, from: &[Self; 16]) -> S::Floats;
 }
 
 impl Float for f32 {
     #[inline(always)]
     fn widen(self) -> f32 {
         self
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(s: S, from: &[f32; 16]) -> S::Floats {
+        s.load_floats(from)
     }
 }
 
@@ -114,6 +122,11 @@ impl Float for F32 {
     fn widen(self) -> f32 {
         f32::from_le_bytes(self.0)
     }
+
+    #[inline(always)]
+    fn vector<S: Simd>(s: S, from: &[F32; 16]) -> S::Floats {
+        s.stored_floats(bytemuck::cast_ref(from))
+    }
 }
 
 impl Float for F16 {
@@ -121,12 +134,22 @@ impl Float for F16 {
     fn widen(self) -> f32 {
         f16_to_f32(u16::from_le_bytes(self.0))
     }
+
+    #[inline(always)]
+    fn vector<S: Simd>(s: S, from: &[F16; 16]) -> S::Floats {
+        s.widen(bytemuck::cast_ref(from))
+    }
 }
 
 impl Float for BF16 {
     #[inline(always)]
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(u16::from_le_bytes(self.0)) << 16)
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(s: S, from: &[BF16; 16]) -> S::Floats {
+        s.widen_upper(bytemuck::cast_ref(from))
     }
 }
 

@@ -43,11 +43,17 @@ pub trait Narrow: Block {
     /// Stored scales of 16 blocks as singles.
     #[inline(always)]
     fn widen<S: Simd>(s: S, stored: &[u16; 16]) -> S::Floats {
-        s.widen(stored)
+        s.widen(&halves(stored))
     }
 }
 
-/// Stored scales without a minimum.
+/// Halves as the bytes that [`Simd::widen`] takes.
+#[inline(always)]
+pub fn halves(stored: &[u16; 16]) -> [u8; 32] {
+    bytemuck::cast(stored.map(u16::to_le))
+}
+
+/// A stored half's bits.
 #[inline(always)]
 fn half(bytes: [u8; 2]) -> u16 {
     u16::from_le_bytes(bytes)

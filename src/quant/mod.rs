@@ -7,6 +7,7 @@
 pub mod blocks;
 pub mod canon;
 mod codes;
+pub mod floats;
 mod formats;
 mod isa;
 pub mod simd;

@@ -81,18 +81,31 @@ pub trait Simd: Copy {
     fn load_floats(self, from: &[f32; 16]) -> Self::Floats;
     /// 16 singles to memory.
     fn store_floats(self, v: Self::Floats, to: &mut [f32; 16]);
-    /// Halves, widened exactly.
-    fn widen(self, halves: &[u16; 16]) -> Self::Floats;
+    /// 16 singles, little-endian bytes, from memory.
+    fn stored_floats(self, from: &[u8; 64]) -> Self::Floats;
+    /// 16 halves, little-endian bytes, widened exactly.
+    fn widen(self, halves: &[u8; 32]) -> Self::Floats;
+    /// 16 upper halves of singles (bfloat16), little-endian bytes, widened exactly.
+    fn widen_upper(self, halves: &[u8; 32]) -> Self::Floats;
+    /// Singles rounded to halves, ties to even, as little-endian bytes.
+    fn narrow(self, v: Self::Floats) -> [u8; 32];
     /// 16 times the same single.
     fn splat_float(self, v: f32) -> Self::Floats;
     /// Integers to the nearest singles, ties to even.
     fn to_floats(self, v: Self::Lanes) -> Self::Floats;
+    /// `a + b`.
+    fn add_floats(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `a · b`.
     fn mul_floats(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// `fma(a, b, c)`.
     fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// `fma(−a, b, c)`.
     fn fnma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+
+    /// Lane `r` is the sum of the lanes of `v[r]` by the fixed tree: lane `l + 8` is added to lane `l`, then 4, 2, 1.
+    fn trees(self, v: &[Self::Floats; 16]) -> Self::Floats;
+    /// The sum of all lanes by the same tree.
+    fn tree(self, v: Self::Floats) -> f32;
 
     /// Asks for memory that will be read soon.
     fn prefetch(self, bytes: &[u8]);

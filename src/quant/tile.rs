@@ -7,6 +7,7 @@ mod narrow;
 mod wide;
 
 use super::blocks::{BF16, F16, F32, Float};
+use super::floats::dots;
 use super::simd::Simd;
 use super::{Format, Isa, Kernel, canon};
 use crate::with_block;
@@ -152,21 +153,35 @@ impl<O: Output> Kernel for TileDot<'_, O> {
                 else => unreachable!("{format} multiplies float activations")
             ),
             Input::Float { values, width } => match format {
-                Format::F32 => floats::<F32, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
-                Format::F16 => floats::<F16, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
-                Format::BF16 => floats::<BF16, O>(bytemuck::cast_slice(weights), (values, width), pairs, out),
+                Format::F32 => floats::<F32, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
+                Format::F16 => floats::<F16, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
+                Format::BF16 => floats::<BF16, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
                 _ => unreachable!("{format} multiplies int8 activations"),
             },
         }
     }
 }
 
-/// Float weights.
+/// Float weights: four activation rows at a time.
 #[inline(always)]
-fn floats<W: Float, O: Output>(weights: &[W], (x, width): (&[f32], usize), pairs: &[(u32, u32)], out: &mut O) {
-    for (r, weights) in weights.chunks_exact(width).enumerate() {
-        for &(i, o) in pairs {
-            out.row(o as usize)[r] = canon::dot_float(weights, &x[i as usize * width..][..width]);
+fn floats<W: Float, S: Simd, O: Output>(
+    s: S,
+    (weights, width): (&[W], usize),
+    x: &[f32],
+    pairs: &[(u32, u32)],
+    out: &mut O,
+) {
+    let (fours, rest) = pairs.as_chunks::<4>();
+    for (r, w) in weights.chunks_exact(width).enumerate() {
+        for four in fours {
+            let x = four.map(|(i, _)| &x[i as usize * width..][..width]);
+            let dots = dots(s, w, x);
+            for (dot, &(_, o)) in dots.into_iter().zip(four) {
+                out.row(o as usize)[r] = dot;
+            }
+        }
+        for &(i, o) in rest {
+            [out.row(o as usize)[r]] = dots(s, w, [&x[i as usize * width..][..width]]);
         }
     }
 }

@@ -8,9 +8,9 @@
 use super::rows::Rows;
 use super::team::{Chunks, Phases};
 use crate::backend::{AttentionShape, KvFormat};
-use crate::quant::blocks::f16_to_f32;
+use crate::quant::blocks::{F16, Float};
 use crate::quant::simd::Simd;
-use crate::quant::{Isa, Kernel, canon};
+use crate::quant::{Isa, Kernel, canon, floats};
 
 /// Keys in one segment of the softmax and of the weighted sum.
 pub const SEGMENT: usize = 256;
@@ -24,7 +24,7 @@ pub struct Kv {
 
 /// One of the two, in the chosen format.
 enum Store {
-    F16(Vec<u16>),
+    F16(Vec<F16>),
     F32(Vec<f32>),
 }
 
@@ -32,41 +32,55 @@ impl Store {
     /// Zeroed, so that pages are touched only once they are used.
     fn new(len: usize, format: KvFormat) -> Store {
         match format {
-            KvFormat::F16 => Store::F16(vec![0; len]),
+            KvFormat::F16 => Store::F16(bytemuck::zeroed_vec(len)),
             KvFormat::F32 => Store::F32(vec![0.0; len]),
         }
     }
 
-    fn write(&mut self, from: usize, values: &[f32]) {
+    fn write(&mut self, isa: Isa, from: usize, values: &[f32]) {
         match self {
-            Store::F16(data) => {
-                for (out, v) in data[from..from + values.len()].iter_mut().zip(values) {
-                    *out = half::f16::from_f32_const(*v).to_bits();
-                }
-            }
+            Store::F16(data) => isa.run(Narrow { values, out: &mut data[from..from + values.len()] }),
             Store::F32(data) => data[from..from + values.len()].copy_from_slice(values),
         }
     }
 
     fn save(&self, len: usize, out: &mut Vec<u8>) {
         match self {
-            Store::F16(data) => out.extend(data[..len].iter().flat_map(|v| v.to_le_bytes())),
+            Store::F16(data) => out.extend_from_slice(bytemuck::cast_slice(&data[..len])),
             Store::F32(data) => out.extend(data[..len].iter().flat_map(|v| v.to_le_bytes())),
         }
     }
 
     fn load(&mut self, bytes: &[u8]) {
         match self {
-            Store::F16(data) => {
-                for (out, b) in data.iter_mut().zip(bytes.chunks_exact(2)) {
-                    *out = u16::from_le_bytes([b[0], b[1]]);
-                }
-            }
+            Store::F16(data) => bytemuck::cast_slice_mut(data)[..bytes.len()].copy_from_slice(bytes),
             Store::F32(data) => {
                 for (out, b) in data.iter_mut().zip(bytes.chunks_exact(4)) {
                     *out = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
                 }
             }
+        }
+    }
+}
+
+/// Rounds values to halves.
+struct Narrow<'a> {
+    values: &'a [f32],
+    out: &'a mut [F16],
+}
+
+impl Kernel for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (values, tail) = self.values.as_chunks::<16>();
+        let (out, out_tail) = self.out.as_chunks_mut::<16>();
+        for (out, v) in out.iter_mut().zip(values) {
+            *out = bytemuck::cast(s.narrow(s.load_floats(v)));
+        }
+        for (out, v) in out_tail.iter_mut().zip(tail) {
+            *out = F16(half::f16::from_f32_const(*v).to_le_bytes());
         }
     }
 }
@@ -105,8 +119,8 @@ impl Kernel for NormRotate<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let scale = super::norm::rms_scale(self.head, self.eps);
+    fn run<S: Simd>(self, s: S) {
+        let scale = super::norm::rms_scale(s, self.head, self.eps);
         for (x, w) in self.head.iter_mut().zip(self.weight) {
             *x = (*x * scale) * w;
         }
@@ -139,52 +153,87 @@ impl Kernel for Attend<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         match (self.k, self.v) {
-            (Store::F16(k), Store::F16(v)) => self.attend(|i| f16_to_f32(k[i]), |i| f16_to_f32(v[i])),
-            (Store::F32(k), Store::F32(v)) => self.attend(|i| k[i], |i| v[i]),
+            (Store::F16(k), Store::F16(v)) => self.attend(s, k, v),
+            (Store::F32(k), Store::F32(v)) => self.attend(s, k, v),
             _ => unreachable!("K and V are stored alike"),
         }
     }
 }
 
+/// Keys whose scores are computed together.
+const KEYS: usize = 16;
+
+/// Vectors of 16 elements of V that are summed over a segment before the next ones.
+const SPAN: usize = 4;
+
 impl Attend<'_> {
     #[inline(always)]
-    fn attend(&mut self, k: impl Fn(usize) -> f32, v: impl Fn(usize) -> f32) {
-        let dim = self.query.len();
-        let scale = 1.0 / (dim as f32).sqrt();
+    fn attend<S: Simd, W: Float>(self, s: S, k: &[W], v: &[W]) {
         let mut p = vec![0.0f32; self.keys];
-        let mut row = vec![0.0f32; dim];
-        let mut max = f32::NEG_INFINITY;
-        for (j, p) in p.iter_mut().enumerate() {
-            let from = j * self.stride + self.offset;
-            for (i, r) in row.iter_mut().enumerate() {
-                *r = k(from + i);
-            }
-            *p = canon::dot_f32(self.query, &row) * scale;
-            max = if *p > max { *p } else { max };
-        }
+        let max = self.scores(s, k, &mut p);
         for p in &mut p {
             *p = canon::exp(*p - max);
         }
         let mut sum = 0.0f32;
         self.out.fill(0.0);
-        for (s, p) in p.chunks(SEGMENT).enumerate() {
-            sum += canon::sum_f32(p);
-            row.fill(0.0);
-            for (j, p) in p.iter().enumerate() {
-                let from = (s * SEGMENT + j) * self.stride + self.offset;
-                for (i, r) in row.iter_mut().enumerate() {
-                    *r = p.mul_add(v(from + i), *r);
-                }
+        for (segment, p) in p.chunks(SEGMENT).enumerate() {
+            sum += floats::sum(s, p);
+            let v = &v[segment * SEGMENT * self.stride + self.offset..];
+            let (spans, rest) = self.out.as_chunks_mut::<{ 16 * SPAN }>();
+            for (i, out) in spans.iter_mut().enumerate() {
+                weigh::<S, W, SPAN>(s, p, (&v[16 * SPAN * i..], self.stride), out.as_chunks_mut().0);
             }
-            for (out, r) in self.out.iter_mut().zip(&row) {
-                *out += r;
+            let done = spans.len() * 16 * SPAN;
+            let (vectors, rest) = rest.as_chunks_mut::<16>();
+            for (i, out) in vectors.iter_mut().enumerate() {
+                weigh::<S, W, 1>(s, p, (&v[done + 16 * i..], self.stride), std::slice::from_mut(out));
+            }
+            let done = done + vectors.len() * 16;
+            for (i, out) in rest.iter_mut().enumerate() {
+                let column = v[done + i..].iter().step_by(self.stride);
+                *out += p.iter().zip(column).fold(0.0, |sum, (p, v)| p.mul_add(v.widen(), sum));
             }
         }
         for (out, gate) in self.out.iter_mut().zip(self.gate) {
             *out = (*out / sum) * canon::sigmoid(*gate);
         }
+    }
+
+    /// `q·k / sqrt(head_dim)` for every key into `p`; returns the largest.
+    #[inline(always)]
+    fn scores<S: Simd, W: Float>(&self, s: S, k: &[W], p: &mut [f32]) -> f32 {
+        let dim = self.query.len();
+        let scale = s.splat_float(1.0 / (dim as f32).sqrt());
+        let mut scores = [0.0; KEYS];
+        for (i, p) in p.chunks_mut(KEYS).enumerate() {
+            let mut lanes = [s.splat_float(0.0); KEYS];
+            for (j, lanes) in lanes.iter_mut().enumerate() {
+                // Beyond the last key, the last again.
+                let key = KEYS * i + j.min(p.len() - 1);
+                [*lanes] = floats::lanes(s, &k[key * self.stride + self.offset..][..dim], [self.query]);
+            }
+            s.store_floats(s.mul_floats(s.trees(&lanes), scale), &mut scores);
+            p.copy_from_slice(&scores[..p.len()]);
+        }
+        p.iter().fold(f32::NEG_INFINITY, |max, &p| if p > max { p } else { max })
+    }
+}
+
+/// `out += Σ p·v` over the keys of a segment, for `N` vectors of V's elements.
+#[inline(always)]
+fn weigh<S: Simd, W: Float, const N: usize>(s: S, p: &[f32], (v, stride): (&[W], usize), out: &mut [[f32; 16]]) {
+    let mut sums = [s.splat_float(0.0); N];
+    for (j, p) in p.iter().enumerate() {
+        let (p, v) = (s.splat_float(*p), v[j * stride..][..16 * N].as_chunks::<16>().0);
+        for n in 0..N {
+            sums[n] = s.fma(p, W::vector(s, &v[n]), sums[n]);
+        }
+    }
+    for (out, sum) in out.iter_mut().zip(sums) {
+        let sum = s.add_floats(s.load_floats(out), sum);
+        s.store_floats(sum, out);
     }
 }
 
@@ -226,8 +275,8 @@ impl Layer<'_> {
         phases.each(rows * shape.kv_heads, 8 * rows * shape.kv_width(), Chunks::new(k.change(), dim), |i, head| {
             rotate(i / shape.kv_heads, head, self.k_norm);
         });
-        cache.k.write(start * cache.width, k.values());
-        cache.v.write(start * cache.width, v.values());
+        cache.k.write(isa, start * cache.width, k.values());
+        cache.v.write(isa, start * cache.width, v.values());
 
         let (q, cache) = (&*q, &*cache);
         let group = shape.heads / shape.kv_heads;

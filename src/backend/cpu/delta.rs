@@ -6,18 +6,18 @@
 //! `S' = exp(g)·S; delta = (v - kᵀS')·beta; S = S' + k⊗delta; y = qᵀS / sqrt(key_dim)`, one row after another
 //! (Yang et al., "Gated Delta Networks", 2024, in its recurrent form).
 
+mod columns;
+
+use self::columns::{Columns, LANES, decay_read, over_columns, put, replay, take, write_read};
 use super::norm::rms_scale;
 use super::rows::Rows;
 use super::team::{Chunks, Grid, Phases};
 use crate::backend::DeltaShape;
 use crate::quant::simd::Simd;
-use crate::quant::{Isa, Kernel, canon};
+use crate::quant::{Isa, Kernel, canon, floats};
 
 /// Added to the squared length in the L2 norm of q and k.
 const L2_EPS: f32 = 1e-6;
-
-/// Columns of S that a kernel takes through all rows before it goes on to the next; what is left goes one by one.
-const COLUMNS: usize = 32;
 
 /// Channels of the convolution that one item takes.
 const CHANNELS: usize = 256;
@@ -113,8 +113,8 @@ impl Kernel for L2Norm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let scale = canon::rsqrt(canon::dot_f32(self.0, self.0) + L2_EPS);
+    fn run<S: Simd>(self, s: S) {
+        let scale = canon::rsqrt(floats::dot(s, self.0, self.0) + L2_EPS);
         for x in self.0.iter_mut() {
             *x *= scale;
         }
@@ -203,54 +203,6 @@ struct DeltaHead<'a> {
     out: super::team::Rect<'a>,
 }
 
-/// The sum over the key dimension that the recurrence uses: four contiguous quarters, each a sequential chain of
-/// `fma(s[i][j], x[i], acc)`, then `(q0 + q1) + (q2 + q3)`; for `C` columns from `col` at once.
-#[inline(always)]
-fn read_columns<const C: usize>(s: &[f32], width: usize, col: usize, x: &[f32]) -> [f32; C] {
-    let quarter = x.len() / 4;
-    let mut acc = [[0.0f32; C]; 4];
-    for (q, acc) in acc.iter_mut().enumerate() {
-        for i in q * quarter..(q + 1) * quarter {
-            let row: &[f32] = &s[i * width + col..][..C];
-            for j in 0..C {
-                acc[j] = row[j].mul_add(x[i], acc[j]);
-            }
-        }
-    }
-    std::array::from_fn(|j| (acc[0][j] + acc[1][j]) + (acc[2][j] + acc[3][j]))
-}
-
-/// `s[i][col..] = fma(k[i], delta, s[i][col..])`: the write of one row, as pass and replay both do it.
-#[inline(always)]
-fn write_columns<const C: usize>(s: &mut [f32], width: usize, col: usize, k: &[f32], delta: &[f32; C]) {
-    for (i, k) in k.iter().enumerate() {
-        let row = &mut s[i * width + col..][..C];
-        for j in 0..C {
-            row[j] = k.mul_add(delta[j], row[j]);
-        }
-    }
-}
-
-/// `s[i][col..] = decay * from[i][col..]`: the first row of a pass reads kept S here, so that S is never copied.
-#[inline(always)]
-fn decay_from<const C: usize>(from: &[f32], s: &mut [f32], width: usize, col: usize, decay: f32) {
-    for (from, row) in from.chunks_exact(width).zip(s.chunks_exact_mut(width)) {
-        for (v, f) in row[col..col + C].iter_mut().zip(&from[col..col + C]) {
-            *v = *f * decay;
-        }
-    }
-}
-
-/// `s[i][col..] *= decay`.
-#[inline(always)]
-fn decay_columns<const C: usize>(s: &mut [f32], width: usize, col: usize, decay: f32) {
-    for row in s.chunks_exact_mut(width) {
-        for v in &mut row[col..col + C] {
-            *v *= decay;
-        }
-    }
-}
-
 impl DeltaHead<'_> {
     /// exp(g) and beta of every row.
     #[inline(always)]
@@ -264,35 +216,34 @@ impl DeltaHead<'_> {
         gates
     }
 
-    /// `C` columns of S from `col`, through all rows.
+    /// `N` vectors of S's columns, through all rows: a slice that stays in the cache meanwhile.
     #[inline(always)]
-    fn columns<const C: usize>(&mut self, col: usize, gates: &[(f32, f32)]) {
-        let (shape, width) = (self.shape, self.shape.value_dim);
+    fn columns<S: Simd, const N: usize, const PART: bool>(&mut self, s: S, columns: Columns, gates: &[(f32, f32)]) {
+        let shape = self.shape;
+        let Columns { width, from, count } = columns;
         let key_at = self.head % shape.key_heads * shape.key_dim;
-        let value_at = 2 * shape.key_width() + self.head * width;
-        let scale = 1.0 / (shape.key_dim as f32).sqrt();
+        let value_at = 2 * shape.key_width() + self.head * width + from;
+        let scale = s.splat_float(1.0 / (shape.key_dim as f32).sqrt());
         for (row, &(decay, beta)) in gates.iter().enumerate() {
             let qkv = self.qkv.row(row);
             let q = &qkv[key_at..][..shape.key_dim];
             let k = &qkv[shape.key_width() + key_at..][..shape.key_dim];
-            let v = &qkv[value_at + col..][..C];
-            match row {
-                0 => decay_from::<C>(self.kept, self.state, width, col, decay),
-                _ => decay_columns::<C>(self.state, width, col, decay),
+            // The first row reads kept S, so that S is never copied.
+            let kept = (row == 0).then_some(self.kept);
+            let read = decay_read::<S, N, PART>(s, (kept, self.state), columns, decay, k);
+            let mut delta = take::<S, N, PART>(s, &qkv[value_at..][..count]);
+            for n in 0..N {
+                // v − read, rounded once.
+                let left = s.fnma(read[n], s.splat_float(1.0), delta[n]);
+                delta[n] = s.mul_floats(left, s.splat_float(beta));
             }
-            let read = read_columns::<C>(self.state, width, col, k);
-            let mut delta = [0.0; C];
-            for j in 0..C {
-                delta[j] = (v[j] - read[j]) * beta;
+            let mut y = write_read::<S, N, PART>(s, self.state, columns, (k, delta), q);
+            for y in &mut y {
+                *y = s.mul_floats(*y, scale);
             }
-            write_columns(self.state, width, col, k, &delta);
-            let y = read_columns::<C>(self.state, width, col, q);
-            let out = &mut self.out.row(row)[col..col + C];
-            for j in 0..C {
-                out[j] = y[j] * scale;
-            }
+            put::<S, N, PART>(s, y, &mut self.out.row(row)[from..from + count]);
             if let Some((log_delta, log_decay)) = &mut self.log {
-                log_delta[row * width + col..][..C].copy_from_slice(&delta);
+                put::<S, N, PART>(s, delta, &mut log_delta[row * width + from..][..count]);
                 log_decay[row] = decay;
             }
         }
@@ -303,20 +254,19 @@ impl Kernel for DeltaHead<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, _: S) {
+    fn run<S: Simd>(mut self, s: S) {
         let (width, eps) = (self.shape.value_dim, self.shape.eps);
         let gates = self.gates();
-        let whole = width - width % COLUMNS;
-        for col in (0..whole).step_by(COLUMNS) {
-            self.columns::<COLUMNS>(col, &gates);
+        macro_rules! step {
+            ($n:literal, $part:literal, $columns:expr) => {
+                self.columns::<S, $n, $part>(s, $columns, &gates)
+            };
         }
-        for col in whole..width {
-            self.columns::<1>(col, &gates);
-        }
+        over_columns!(width, step);
         for row in 0..self.qkv.len() {
             let z = &self.gates.z.row(row)[self.head * width..][..width];
             let y = self.out.row(row);
-            let scale = rms_scale(y, eps);
+            let scale = rms_scale(s, y, eps);
             for ((y, w), z) in y.iter_mut().zip(self.gates.norm).zip(z) {
                 *y = ((*y * scale) * w) * canon::silu(*z);
             }
@@ -372,18 +322,15 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     #[inline(always)]
-    fn columns<const C: usize>(&mut self, col: usize) {
-        let (key_dim, width) = (self.shape.key_dim, self.shape.value_dim);
+    fn columns<S: Simd, const N: usize, const PART: bool>(&mut self, s: S, columns: Columns) {
+        let key_dim = self.shape.key_dim;
         let key_at = self.head % self.shape.key_heads * key_dim;
         for row in 0..self.rows {
             let k = &self.k[row * self.shape.key_width() + key_at..][..key_dim];
-            let mut delta = [0.0; C];
-            delta.copy_from_slice(&self.delta[row * width + col..][..C]);
-            match row {
-                0 => decay_from::<C>(self.kept, self.state, width, col, self.decay[row]),
-                _ => decay_columns::<C>(self.state, width, col, self.decay[row]),
-            }
-            write_columns(self.state, width, col, k, &delta);
+            let delta = &self.delta[row * columns.width + columns.from..][..columns.count];
+            let delta = take::<S, N, PART>(s, delta);
+            let kept = (row == 0).then_some(self.kept);
+            replay::<S, N, PART>(s, (kept, self.state), columns, self.decay[row], (k, delta));
         }
     }
 }
@@ -392,15 +339,13 @@ impl Kernel for Replay<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, _: S) {
-        let width = self.shape.value_dim;
-        let whole = width - width % COLUMNS;
-        for col in (0..whole).step_by(COLUMNS) {
-            self.columns::<COLUMNS>(col);
+    fn run<S: Simd>(mut self, s: S) {
+        macro_rules! step {
+            ($n:literal, $part:literal, $columns:expr) => {
+                self.columns::<S, $n, $part>(s, $columns)
+            };
         }
-        for col in whole..width {
-            self.columns::<1>(col);
-        }
+        over_columns!(self.shape.value_dim, step);
     }
 }
 

@@ -12,7 +12,7 @@ use super::rows::Rows;
 use super::team::{Chunks, Grid, Phases};
 use crate::backend::Routing;
 use crate::quant::simd::Simd;
-use crate::quant::{Isa, Kernel, TileDot, canon};
+use crate::quant::{Isa, Kernel, TileDot, canon, floats};
 
 /// One distinct expert of a pass.
 struct Group {
@@ -61,7 +61,7 @@ impl Kernel for Softmax<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
+    fn run<S: Simd>(self, s: S) {
         let mut max = f32::NEG_INFINITY;
         for &v in self.0.iter() {
             max = if v > max { v } else { max };
@@ -69,7 +69,7 @@ impl Kernel for Softmax<'_> {
         for v in self.0.iter_mut() {
             *v = canon::exp(*v - max);
         }
-        let sum = canon::sum_f32(self.0);
+        let sum = floats::sum(s, self.0);
         for v in self.0.iter_mut() {
             *v /= sum;
         }

@@ -5,7 +5,7 @@
 use super::rows::Rows;
 use super::team::{Chunks, Phases};
 use crate::quant::simd::Simd;
-use crate::quant::{Isa, Kernel, canon};
+use crate::quant::{Isa, Kernel, canon, floats};
 
 /// `out = x / sqrt(mean(x²) + eps) * weight` for one row or head.
 pub struct RmsNorm<'a> {
@@ -19,8 +19,8 @@ impl Kernel for RmsNorm<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let scale = rms_scale(self.x, self.eps);
+    fn run<S: Simd>(self, s: S) {
+        let scale = rms_scale(s, self.x, self.eps);
         for ((out, x), w) in self.out.iter_mut().zip(self.x).zip(self.weight) {
             *out = (x * scale) * w;
         }
@@ -29,8 +29,8 @@ impl Kernel for RmsNorm<'_> {
 
 /// `1 / sqrt(mean(x²) + eps)`.
 #[inline(always)]
-pub fn rms_scale(x: &[f32], eps: f32) -> f32 {
-    canon::rsqrt(canon::dot_f32(x, x) / x.len() as f32 + eps)
+pub fn rms_scale<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
+    canon::rsqrt(floats::dot(s, x, x) / x.len() as f32 + eps)
 }
 
 /// `out = rms_norm(x)`, row by row.
@@ -97,8 +97,8 @@ impl Kernel for AddGated<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let open = canon::sigmoid(canon::dot_f32(self.gate, self.x));
+    fn run<S: Simd>(self, s: S) {
+        let open = canon::sigmoid(floats::dot(s, self.gate, self.x));
         for (out, y) in self.out.iter_mut().zip(self.y) {
             *out = open.mul_add(*y, *out);
         }

@@ -174,8 +174,23 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn widen(self, halves: &[u16; 16]) -> [f32; 16] {
-        halves.map(f16_to_f32)
+    fn stored_floats(self, from: &[u8; 64]) -> [f32; 16] {
+        from_fn(|i| f32::from_le_bytes(from.as_chunks().0[i]))
+    }
+
+    #[inline(always)]
+    fn widen(self, halves: &[u8; 32]) -> [f32; 16] {
+        from_fn(|i| f16_to_f32(u16::from_le_bytes(halves.as_chunks().0[i])))
+    }
+
+    #[inline(always)]
+    fn widen_upper(self, halves: &[u8; 32]) -> [f32; 16] {
+        from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes(halves.as_chunks().0[i])) << 16))
+    }
+
+    #[inline(always)]
+    fn narrow(self, v: [f32; 16]) -> [u8; 32] {
+        bytemuck::cast(v.map(|v| half::f16::from_f32_const(v).to_le_bytes()))
     }
 
     #[inline(always)]
@@ -186,6 +201,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn to_floats(self, v: [i32; 16]) -> [f32; 16] {
         v.map(|v| v as f32)
+    }
+
+    #[inline(always)]
+    fn add_floats(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        from_fn(|i| a[i] + b[i])
     }
 
     #[inline(always)]
@@ -201,6 +221,21 @@ impl Simd for Portable {
     #[inline(always)]
     fn fnma(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
         from_fn(|i| (-a[i]).mul_add(b[i], c[i]))
+    }
+
+    #[inline(always)]
+    fn trees(self, v: &[[f32; 16]; 16]) -> [f32; 16] {
+        from_fn(|r| self.tree(v[r]))
+    }
+
+    #[inline(always)]
+    fn tree(self, mut v: [f32; 16]) -> f32 {
+        for half in [8, 4, 2, 1] {
+            for l in 0..half {
+                v[l] += v[l + half];
+            }
+        }
+        v[0]
     }
 
     #[inline(always)]

@@ -5,6 +5,7 @@
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use crate::quant::codes::halves;
 use crate::quant::codes::Narrow;
 use crate::quant::simd::Simd;
 
@@ -27,7 +28,7 @@ impl<S: Simd> Scales<S> {
         for r in 0..LANES {
             (d[r], dmin[r]) = panel.block(r, b).stored();
         }
-        Scales { d: B::widen(s, &d), dmin: s.widen(&dmin) }
+        Scales { d: B::widen(s, &d), dmin: s.widen(&halves(&dmin)) }
     }
 
     /// Chains a block's terms on: `i` is `Σ u·x`.

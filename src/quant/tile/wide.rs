@@ -6,6 +6,7 @@
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use crate::quant::codes::halves;
 use crate::quant::codes::Wide;
 use crate::quant::simd::Simd;
 
@@ -60,7 +61,7 @@ impl Stored {
                 *pair = s.signed_pair(bytes[from + j / 4], j % 4, j % 4);
             }
         }
-        Sides { pairs, d: s.widen(&self.d), dmin: s.widen(&self.dmin) }
+        Sides { pairs, d: s.widen(&halves(&self.d)), dmin: s.widen(&halves(&self.dmin)) }
     }
 
     /// The scale of each sub-block.

@@ -239,8 +239,27 @@ impl Simd for Avx2 {
             }
         }
 
-        fn widen(self, halves: &[u16; 16]) -> [__m256; 2] {
-            each!(h => _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().add(8 * h).cast())))
+        fn stored_floats(self, from: &[u8; 64]) -> [__m256; 2] {
+            each!(h => _mm256_loadu_ps(from.as_ptr().add(32 * h).cast()))
+        }
+
+        fn widen(self, halves: &[u8; 32]) -> [__m256; 2] {
+            each!(h => _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().add(16 * h).cast())))
+        }
+
+        fn widen_upper(self, halves: &[u8; 32]) -> [__m256; 2] {
+            each!(h => {
+                let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves.as_ptr().add(16 * h).cast()));
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+            })
+        }
+
+        fn narrow(self, v: [__m256; 2]) -> [u8; 32] {
+            let mut halves = [0u8; 32];
+            for (to, v) in halves.as_chunks_mut::<16>().0.iter_mut().zip(v) {
+                _mm_storeu_si128(to.as_mut_ptr().cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
+            }
+            halves
         }
 
         fn splat_float(self, v: f32) -> [__m256; 2] {
@@ -249,6 +268,10 @@ impl Simd for Avx2 {
 
         fn to_floats(self, v: Two) -> [__m256; 2] {
             each!(h => _mm256_cvtepi32_ps(v[h]))
+        }
+
+        fn add_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+            each!(h => _mm256_add_ps(a[h], b[h]))
         }
 
         fn mul_floats(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
@@ -261,6 +284,21 @@ impl Simd for Avx2 {
 
         fn fnma(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
             each!(h => _mm256_fnmadd_ps(a[h], b[h], c[h]))
+        }
+
+        fn trees(self, v: &[[__m256; 2]; 16]) -> [__m256; 2] {
+            let mut sums = [0.0; 16];
+            for (sum, v) in sums.iter_mut().zip(v) {
+                *sum = self.tree(*v);
+            }
+            self.load_floats(&sums)
+        }
+
+        fn tree(self, v: [__m256; 2]) -> f32 {
+            let v = _mm256_add_ps(v[0], v[1]);
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
         }
 
         fn prefetch(self, bytes: &[u8]) {

@@ -199,8 +199,24 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_storeu_ps(to.as_mut_ptr(), v)
         }
 
-        fn widen(self, halves: &[u16; 16]) -> __m512 {
+        fn stored_floats(self, from: &[u8; 64]) -> __m512 {
+            _mm512_loadu_ps(from.as_ptr().cast())
+        }
+
+        fn widen(self, halves: &[u8; 32]) -> __m512 {
             _mm512_cvtph_ps(_mm256_loadu_si256(halves.as_ptr().cast()))
+        }
+
+        fn widen_upper(self, halves: &[u8; 32]) -> __m512 {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(halves.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+
+        fn narrow(self, v: __m512) -> [u8; 32] {
+            let mut halves = [0; 32];
+            let v = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v);
+            _mm256_storeu_si256(halves.as_mut_ptr().cast(), v);
+            halves
         }
 
         fn splat_float(self, v: f32) -> __m512 {
@@ -209,6 +225,10 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
         fn to_floats(self, v: __m512i) -> __m512 {
             _mm512_cvtepi32_ps(v)
+        }
+
+        fn add_floats(self, a: __m512, b: __m512) -> __m512 {
+            _mm512_add_ps(a, b)
         }
 
         fn mul_floats(self, a: __m512, b: __m512) -> __m512 {
@@ -221,6 +241,40 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
         fn fnma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
             _mm512_fnmadd_ps(a, b, c)
+        }
+
+        fn trees(self, v: &[__m512; 16]) -> __m512 {
+            let mut by8 = [v[0]; 8];
+            for (r, sum) in by8.iter_mut().enumerate() {
+                let (a, b) = (v[r], v[r + 8]);
+                *sum = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+            }
+            // Quarters are rows r, r + 8, r + 4, r + 12.
+            let mut by4 = [v[0]; 4];
+            for (r, sum) in by4.iter_mut().enumerate() {
+                let (a, b) = (by8[r], by8[r + 4]);
+                *sum = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(a, b), _mm512_shuffle_f32x4::<0xdd>(a, b));
+            }
+            // In each quarter two lanes of row r, then two of r + 2.
+            let mut by2 = [v[0]; 2];
+            for (r, sum) in by2.iter_mut().enumerate() {
+                let (a, b) = (_mm512_castps_pd(by4[r]), _mm512_castps_pd(by4[r + 2]));
+                let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+                *sum = _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high));
+            }
+            let even = _mm512_shuffle_ps::<0x88>(by2[0], by2[1]);
+            let odd = _mm512_shuffle_ps::<0xdd>(by2[0], by2[1]);
+            let sums = _mm512_add_ps(even, odd);
+            // In each quarter rows r, r + 2, r + 1, r + 3; quarters stand for 0, 8, 4, 12.
+            let rows = _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15);
+            _mm512_permutexvar_ps(rows, sums)
+        }
+
+        fn tree(self, v: __m512) -> f32 {
+            let v = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
         }
 
         fn prefetch(self, bytes: &[u8]) {
