@@ -101,13 +101,7 @@ const SHAPES: [Shape; 5] = [
         feed_forward: FeedForward::Dense { ff: 17_408 },
         ..FAMILY
     },
-    Shape {
-        name: "qwen3.5-9b",
-        layers: 32,
-        width: 4096,
-        feed_forward: FeedForward::Dense { ff: 12_288 },
-        ..FAMILY
-    },
+    Shape { name: "qwen3.5-9b", layers: 32, width: 4096, feed_forward: FeedForward::Dense { ff: 12_288 }, ..FAMILY },
     Shape {
         name: "qwen3.5-0.8b",
         layers: 24,
