@@ -220,3 +220,33 @@ fn feed_forward(list: &mut List, shape: &Shape) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_shapes_have_the_weights_that_their_names_promise() {
+        // In billions, without vision and next-token prediction.
+        for (name, expected) in [
+            ("qwen3.5-122b-a10b", 122.1),
+            ("qwen3.5-35b-a3b", 34.7),
+            ("qwen3.5-27b", 26.9),
+            ("qwen3.5-9b", 8.95),
+            ("qwen3.5-0.8b", 0.75),
+        ] {
+            let tensors = tensors(&Shape::parse(name).unwrap());
+            let weights: usize = tensors.iter().flat_map(|t| t.dims.iter().copied().reduce(|a, b| a * b)).sum();
+            let ratio = weights as f64 / 1e9 / expected;
+            assert!((0.99..1.01).contains(&ratio), "{name}: {weights} weights");
+        }
+    }
+
+    #[test]
+    fn rows_that_are_no_blocks_of_256_take_a_format_that_fits() {
+        let shape = Shape::parse("qwen3.5-35b-a3b").unwrap();
+        let name = "blk.0.ffn_up_exps.weight";
+        let formats = [512, 96, 40].map(|cols| format(&shape, name, cols));
+        assert_eq!(formats, [Format::Q3_K, Format::Q4_0, Format::F16]);
+    }
+}
