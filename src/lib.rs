@@ -6,7 +6,7 @@
 //!
 //! Owns: the list of modules and their order. Refuses to know: what is in them.
 //! Modules depend on each other in one direction:
-//! `error → quant → gguf → { text, backend } → state → model → engine → cli`.
+//! `error → quant → gguf → { text, backend, synthetic } → state → model → engine → cli`.
 
 pub mod backend;
 pub mod cli;
@@ -16,6 +16,7 @@ pub mod gguf;
 pub mod model;
 pub mod quant;
 pub mod state;
+pub mod synthetic;
 pub mod text;
 mod whole;
 

@@ -22,14 +22,25 @@ fn partial(path: &Path) -> Result<PathBuf> {
 /// # Errors
 /// If the file cannot be written; what stood at `path` still stands there then.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    stream(path, |file| file.write_all(bytes).map_err(|e| Error::io(path, "write", &e)))
+}
+
+/// The same for a file that is too large to be in memory: `fill` writes it piece by piece.
+///
+/// # Errors
+/// `fill`'s own, or if the file cannot be written; what stood at `path` still stands there then.
+pub fn stream(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     let partial = partial(path)?;
-    let write = || {
-        let mut file = File::create(&partial)?;
-        file.write_all(bytes)?;
+    let mut file = File::create(&partial).map_err(|e| failed(path, &partial, &e))?;
+    fill(&mut file).map_err(|e| {
+        remove(&partial);
+        e.at(path)
+    })?;
+    let finish = || {
         file.sync_all()?;
         fs::rename(&partial, path)
     };
-    write().map_err(|e| failed(path, &partial, &e))
+    finish().map_err(|e| failed(path, &partial, &e))
 }
 
 /// Finds out whether [`write()`] would find its place, before the work whose result it keeps is done.
@@ -48,9 +59,13 @@ pub fn probe(path: &Path) -> Result<()> {
     probe().map_err(|e| failed(path, &partial, &e))
 }
 
-fn failed(path: &Path, partial: &Path, error: &io::Error) -> Error {
-    // What could not be finished is not left lying about; that it may not exist at all is no news.
+/// What could not be finished is not left lying about; that it may not exist at all is no news.
+fn remove(partial: &Path) {
     let _ = fs::remove_file(partial);
+}
+
+fn failed(path: &Path, partial: &Path, error: &io::Error) -> Error {
+    remove(partial);
     Error::io(path, "write", error)
 }
 
@@ -68,6 +83,20 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         }
+    }
+
+    #[test]
+    fn a_file_that_fails_half_way_leaves_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kept");
+        write(&path, b"old").unwrap();
+        let error = stream(&path, |file| {
+            file.write_all(b"half").unwrap();
+            Err(Error::new("stopped"))
+        });
+        assert_eq!(error.unwrap_err().to_string(), format!("{}: stopped", path.display()));
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 
     #[test]

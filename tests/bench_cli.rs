@@ -147,6 +147,17 @@ fn passes_are_measured_from_1_to_64_rows_and_drawn() {
 }
 
 #[test]
+fn the_passes_and_the_context_can_be_chosen() {
+    let text = stdout(&["--passes", "--rows", "300,2,300", "--context", "5", "--repeat", "1", "--json"]);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let rows: Vec<u64> = json["points"].as_array().unwrap().iter().map(|p| p["rows"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [1, 2, 300]);
+    assert_eq!((&json["context"], json["tokens"].as_array().unwrap().len()), (&5.into(), 305));
+    let text = stdout(&["--passes", "--rows", "2", "--context", "300", "--repeat", "1"]);
+    assert!(text.starts_with("passes of n rows after 300 tokens"), "{text}");
+}
+
+#[test]
 fn a_bad_prompt_file_is_refused_by_file_and_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bad.jsonl");

@@ -24,13 +24,14 @@ const UNSAFE: [&str; 6] = [
 ];
 
 /// The modules from the bottom up. One may name those of a lower rank, and itself.
-const RANKS: [(&str, usize); 11] = [
+const RANKS: [(&str, usize); 12] = [
     ("error", 0),
     ("whole", 1),
     ("quant", 1),
     ("gguf", 2),
     ("text", 3),
     ("backend", 3),
+    ("synthetic", 3),
     ("state", 4),
     ("model", 5),
     ("engine", 6),

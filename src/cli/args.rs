@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 /// Fast text generation that provably changes nothing.
 #[derive(Debug, Parser)]
@@ -51,6 +51,9 @@ pub struct ModelArgs {
     /// How K and V are stored
     #[arg(long, value_enum, default_value_t = KvArg::F16)]
     pub kv: KvArg,
+    /// Compute in this instruction set, for tests; `inspect` lists them [default: the fastest here]
+    #[arg(long, value_name = "NAME")]
+    pub isa: Option<String>,
 }
 
 /// K/V formats.
@@ -157,12 +160,13 @@ pub struct CheckArgs {
 
 /// `verbatim bench`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("curve").args(["passes", "synthetic"]).multiple(true)))]
 pub struct BenchArgs {
     /// Which model, and on what
     #[command(flatten)]
     pub model: ModelArgs,
     /// Prompts, one JSON object with a "prompt" and perhaps a "task" a line [default: the built-in ones]
-    #[arg(long, value_name = "FILE", conflicts_with = "passes")]
+    #[arg(long, value_name = "FILE", conflicts_with = "curve")]
     pub prompts: Option<PathBuf>,
     /// Most tokens drafted for one pass
     #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
@@ -173,6 +177,21 @@ pub struct BenchArgs {
     /// Measure what a pass of n rows costs, T(n)/T(1), instead of generating
     #[arg(long)]
     pub passes: bool,
+    /// Measure the passes of a model of random weights in a published model's dimensions, without a download:
+    /// qwen3.5-122b-a10b, qwen3.5-35b-a3b, qwen3.5-27b, qwen3.5-9b or qwen3.5-0.8b, behind a colon perhaps the number
+    /// of layers to cut it to
+    #[arg(long, value_name = "SHAPE[:LAYERS]", conflicts_with = "model")]
+    pub synthetic: Option<String>,
+    /// Write the synthetic model to a file first and measure it there; a file that exists is never overwritten
+    #[arg(long, value_name = "FILE.gguf", requires = "synthetic")]
+    pub write: Option<PathBuf>,
+    /// Rows of the measured passes, 1 to 512, comma separated; one row is always measured
+    #[arg(long, value_name = "LIST", requires = "curve", value_delimiter = ',', value_parser = rows,
+          default_values_t = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])]
+    pub rows: Vec<usize>,
+    /// Tokens in the state before each measured pass
+    #[arg(long, value_name = "N", requires = "curve", default_value_t = 128, value_parser = positive)]
+    pub context: usize,
     /// Runs of each measurement; the fastest counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
     pub repeat: usize,
@@ -211,6 +230,13 @@ fn positive(text: &str) -> Result<usize, String> {
 fn threads(text: &str) -> Result<usize, String> {
     let n = positive(text)?;
     if n <= 1024 { Ok(n) } else { Err("expected at most 1024 threads".to_owned()) }
+}
+
+fn rows(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 1..=512) => Ok(n),
+        _ => Err("expected whole numbers from 1 to 512".to_owned()),
+    }
 }
 
 fn block(text: &str) -> Result<usize, String> {

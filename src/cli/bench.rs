@@ -3,6 +3,7 @@
 //! Owns: which measurement runs, and how its result leaves. Refuses to know: how it is measured.
 
 mod drafting;
+mod made;
 mod passes;
 mod show;
 mod sweep;
@@ -42,8 +43,11 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         Some(path) => tasks::from_file(path)?,
         None => tasks::builtin(),
     };
-    let loaded = setup::load(&args.model)?;
-    let mut report = match args.passes {
+    let loaded = match &args.synthetic {
+        Some(shape) => made::load(args, shape)?,
+        None => setup::load(&args.model)?,
+    };
+    let mut report = match args.passes || args.synthetic.is_some() {
         true => passes(args, &loaded)?,
         false => drafting(args, &loaded, &prompts)?,
     };
@@ -71,7 +75,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 /// What was measured, as JSON fields.
 fn describe(args: &BenchArgs, loaded: &Loaded) -> [(&'static str, Value); 3] {
     [
-        ("model", json!(setup::model_name(&args.model))),
+        ("model", json!(loaded.name)),
         ("device", json!(loaded.model.backend().describe())),
         ("repeat", json!(args.repeat)),
     ]
@@ -90,7 +94,13 @@ fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Res
 }
 
 fn passes(args: &BenchArgs, loaded: &Loaded) -> Result<Report> {
-    let plan = passes::Plan { loaded, threads: setup::threads(args.model.threads), repeat: args.repeat };
+    let plan = passes::Plan {
+        loaded,
+        threads: setup::threads(args.model.threads),
+        repeat: args.repeat,
+        rows: passes::lengths(&args.rows),
+        context: args.context,
+    };
     let bar = terminal::bar("passes", plan.rounds());
     let measured = plan.measure(&bar)?;
     bar.finish_and_clear();

@@ -60,7 +60,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     let report = &check.report;
     let text = match args.json {
         true => format!("{}\n", json(args, &loaded, prompts.len(), report)),
-        false => heading(args, &loaded, prompts.len()) + &report.text(&loaded.tokenizer),
+        false => heading(args, &loaded, prompts.len()) + &report.text(&loaded),
     };
     terminal::print(&text)?;
     Ok(verdict(report.same()))

@@ -93,7 +93,7 @@ fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
 fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
     if args.raw {
         let specials = if args.special { Specials::Parse } else { Specials::AsText };
-        return loaded.tokenizer.encode(text, specials);
+        return loaded.tokenizer()?.encode(text, specials);
     }
     let around = setup::Around { system: args.system.as_deref(), think: args.think };
     setup::encode_prompt(loaded, text, around)
@@ -198,14 +198,15 @@ impl Run<'_> {
                 break Finish::Interrupted;
             }
             let mut shown = Vec::new();
-            let (tokenizer, stops) = (&self.loaded.tokenizer, &mut self.printer.stops);
+            let (loaded, stops) = (self.loaded, &mut self.printer.stops);
             let ignore_eos = self.args.ignore_eos;
             let step = self.sequence.step(left, &mut |token| {
-                let end = tokenizer.is_eog(token);
+                let end = loaded.is_eog(token);
                 if !end || ignore_eos {
                     // Every token the model can choose has bytes, unless the file's output matrix is larger than its
                     // vocabulary; such a token has no text.
-                    let pushed = stops.push(tokenizer.token_bytes(token).unwrap_or_default());
+                    let bytes = loaded.tokenizer.as_ref().and_then(|t| t.token_bytes(token).ok());
+                    let pushed = stops.push(bytes.unwrap_or_default());
                     shown.extend(pushed.release);
                     if pushed.stopped {
                         return Some(Finish::StopString);

@@ -16,7 +16,7 @@ use crate::backend::{Backend, cpu::Cpu};
 use crate::engine::DEFAULT_BLOCK;
 use crate::gguf::{Gguf, Value};
 use crate::model::{Config, Model};
-use crate::quant::Format;
+use crate::quant::{Format, Isa};
 use crate::state::StateShape;
 use crate::text::{ChatTemplate, Tokenizer};
 
@@ -54,6 +54,10 @@ struct Facts<'g> {
     file: String,
     /// What it would run on.
     device: String,
+    /// The instruction set it would run in.
+    isa: &'static str,
+    /// All that this machine has, slowest first.
+    isas: Vec<&'static str>,
     /// `general.architecture`, if it is text.
     architecture: Option<String>,
     /// `general.name`, if it is text.
@@ -89,13 +93,15 @@ fn text(gguf: &Gguf, key: &str) -> Option<String> {
 
 impl<'g> Facts<'g> {
     fn gather(args: &InspectArgs, gguf: &'g Gguf) -> Result<Facts<'g>> {
-        let cpu = Cpu::new(setup::threads(args.model.threads))?;
+        let cpu = setup::cpu(&args.model)?;
         let embedding = gguf.tensor("token_embd.weight");
         let tokens = gguf.metadata().get("tokenizer.ggml.tokens").and_then(Value::as_array);
         let mut facts = Facts {
             gguf,
             file: setup::model_name(&args.model),
             device: cpu.describe(),
+            isa: setup::isa(args.model.isa.as_deref())?.name(),
+            isas: Isa::available().into_iter().map(Isa::name).collect(),
             architecture: text(gguf, "general.architecture"),
             name: text(gguf, "general.name"),
             config: None,
@@ -136,7 +142,7 @@ impl<'g> Facts<'g> {
                 supported.join(", ")
             ));
         }
-        let tokenizer = Tokenizer::from_metadata(self.gguf.metadata());
+        let tokenizer = Tokenizer::optional(self.gguf.metadata());
         let template = ChatTemplate::from_metadata(self.gguf.metadata());
         let texts = [tokenizer.err(), template.err()];
         // Only a file whose parts are all understood is laid out as a model: this looks at every tensor's shape.
@@ -147,7 +153,9 @@ impl<'g> Facts<'g> {
             }
         }
         self.unsupported.extend(texts.iter().flatten().map(ToString::to_string));
-        if self.template.is_none() {
+        if self.tokenizer.as_deref() == Some("none") {
+            self.warnings.push("the file has no tokenizer; prompts are token ids".to_owned());
+        } else if self.template.is_none() {
             let text = "the file has no chat template; prompts are taken as they are";
             self.warnings.push(text.to_owned());
         }

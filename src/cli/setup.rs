@@ -11,12 +11,13 @@ use serde_json::{Map, Value, json};
 
 use super::args::{DraftArg, KvArg, ModelArgs};
 use super::{pocket, terminal};
-use crate::Result;
 use crate::backend::{KvFormat, cpu::Cpu};
 use crate::engine::Settings;
 use crate::gguf::Gguf;
 use crate::model::Model;
+use crate::quant::Isa;
 use crate::text::{ChatTemplate, Specials, Tokenizer};
+use crate::{Error, Result};
 
 /// The context, unless the user says otherwise: K and V of a longer one would take memory that few texts need.
 const CONTEXT: usize = 8192;
@@ -26,14 +27,35 @@ pub const CHECKPOINTS: usize = 3;
 
 /// A model ready to run, and the text around it.
 pub struct Loaded {
+    /// What messages and results call it.
+    pub name: String,
     /// The model.
     pub model: Arc<Model<Cpu>>,
-    /// Its tokenizer.
-    pub tokenizer: Tokenizer,
+    /// Its tokenizer; models made for measuring have none.
+    pub tokenizer: Option<Tokenizer>,
     /// Its chat template, if the file has one.
     pub template: Option<ChatTemplate>,
     /// Positions, K/V format; a plain sequence without checkpoints.
     pub settings: Settings,
+}
+
+impl Loaded {
+    /// Its tokenizer.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        let none = || {
+            Error::new("has no tokenizer: it takes token ids (`--prompt-ids`, \"prompt_ids\" in a file), no text")
+                .at(Path::new(&self.name))
+        };
+        self.tokenizer.as_ref().ok_or_else(none)
+    }
+
+    /// Whether `token` ends a text.
+    pub fn is_eog(&self, token: Token) -> bool {
+        self.tokenizer.as_ref().is_some_and(|t| t.is_eog(token))
+    }
 }
 
 /// Opens the file that was asked for, or the embedded one.
@@ -68,6 +90,29 @@ pub fn threads(arg: Option<usize>) -> usize {
     arg.unwrap_or_else(|| available_parallelism().map_or(1, usize::from))
 }
 
+/// The instruction set by flag, or the fastest.
+///
+/// # Errors
+/// If this machine does not have it.
+pub fn isa(arg: Option<&str>) -> Result<Isa> {
+    let Some(name) = arg else {
+        return Ok(Isa::best());
+    };
+    let available = Isa::available();
+    available.iter().find(|isa| isa.name() == name).copied().ok_or_else(|| {
+        let names: Vec<_> = available.iter().map(|isa| isa.name()).collect();
+        Error::new(format!("`{name}` is not available here; available: {}", names.join(", "))).about("--isa")
+    })
+}
+
+/// The device that was asked for.
+///
+/// # Errors
+/// If this machine does not have the instruction set, or the operating system refuses the threads.
+pub fn cpu(args: &ModelArgs) -> Result<Cpu> {
+    Cpu::with_isa(threads(args.threads), isa(args.isa.as_deref())?)
+}
+
 /// The context by flag, or by what the model was trained for.
 pub fn context(arg: Option<usize>, trained: usize) -> usize {
     arg.unwrap_or(trained.min(CONTEXT))
@@ -78,12 +123,20 @@ pub fn context(arg: Option<usize>, trained: usize) -> usize {
 /// # Errors
 /// If the file cannot be read, is damaged, or is not a supported model.
 pub fn load(args: &ModelArgs) -> Result<Loaded> {
+    let cpu = cpu(args)?;
+    load_file(args, cpu, &open(args.model.as_deref())?)
+}
+
+/// The same for a file that is open already.
+///
+/// # Errors
+/// If it is damaged or not a supported model.
+pub fn load_file(args: &ModelArgs, cpu: Cpu, gguf: &Gguf) -> Result<Loaded> {
     let spinner = terminal::spinner("loading the model");
-    let gguf = open(args.model.as_deref())?;
-    let model = Model::load(&gguf, Cpu::new(threads(args.threads))?)?;
+    let model = Model::load(gguf, cpu)?;
     let name = gguf.name();
     let path = Path::new(&name);
-    let tokenizer = Tokenizer::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
+    let tokenizer = Tokenizer::optional(gguf.metadata()).map_err(|e| e.at(path))?;
     let template = ChatTemplate::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
     spinner.finish_and_clear();
     for warning in model.warnings() {
@@ -91,7 +144,7 @@ pub fn load(args: &ModelArgs) -> Result<Loaded> {
     }
     let settings =
         Settings { context: context(args.ctx, model.config().context), block: 0, kv: kv(args.kv), checkpoints: 0 };
-    Ok(Loaded { model: Arc::new(model), tokenizer, template, settings })
+    Ok(Loaded { name, model: Arc::new(model), tokenizer, template, settings })
 }
 
 /// The drafter that was asked for.
@@ -125,8 +178,9 @@ pub fn chat_prompt(loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
 /// # Errors
 /// If the template refuses the conversation.
 pub fn encode_prompt(loaded: &Loaded, text: &str, around: Around) -> Result<Vec<Token>> {
+    let tokenizer = loaded.tokenizer()?;
     let Some(template) = &loaded.template else {
-        return loaded.tokenizer.encode(text, Specials::AsText);
+        return tokenizer.encode(text, Specials::AsText);
     };
     let system = around.system.map(|text| json!({"role": "system", "content": text}));
     let user = json!({"role": "user", "content": text});
@@ -136,5 +190,5 @@ pub fn encode_prompt(loaded: &Loaded, text: &str, around: Around) -> Result<Vec<
     if let Some(think) = around.think {
         options.insert("enable_thinking".to_owned(), Value::Bool(think));
     }
-    template.encode(&loaded.tokenizer, &messages, &options)
+    template.encode(tokenizer, &messages, &options)
 }

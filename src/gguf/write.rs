@@ -106,6 +106,31 @@ impl Writer {
         stream.finish()
     }
 
+    /// Bytes of the whole file; an error if they are more than this machine can count.
+    pub fn file_bytes(&self) -> Result<usize> {
+        let head = reader::align_up(self.head()?.len(), self.alignment);
+        let end = head.and_then(|head| head.checked_add(self.next));
+        end.ok_or_else(|| Error::new("the file would be longer than this machine can count"))
+    }
+
+    /// The whole file, its tensors filled in place: `fill` gets each one's number, in the order announced, and its
+    /// bytes, zeros so far. An error if there is no memory for the file.
+    pub fn into_vec_with(self, mut fill: impl FnMut(usize, &mut [u8])) -> Result<Vec<u8>> {
+        let (head, len) = (self.head()?, self.file_bytes()?);
+        let data = len - self.next;
+        // Asked for before it is taken, since taking what there is not would end the program.
+        let refused = Vec::<u8>::new().try_reserve_exact(len).is_err();
+        if refused {
+            return Err(Error::new(format!("there is no memory for a file of {len} bytes")));
+        }
+        let mut bytes = vec![0; len];
+        bytes[..head.len()].copy_from_slice(&head);
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            fill(i, &mut bytes[data + tensor.start..][..tensor.bytes]);
+        }
+        Ok(bytes)
+    }
+
     /// Header, metadata and tensor table.
     fn head(&self) -> Result<Vec<u8>> {
         let mut head = MAGIC.to_vec();

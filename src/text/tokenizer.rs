@@ -14,7 +14,7 @@ use tokenizers::{
     SplitDelimiterBehavior,
 };
 
-use super::vocabulary::{Kind, Vocabulary, byte_alphabet};
+use super::vocabulary::{Kind, MODEL, Vocabulary, byte_alphabet};
 use crate::gguf::Metadata;
 use crate::{Error, Result};
 
@@ -77,6 +77,14 @@ impl Tokenizer {
             spellings,
             eog: vocabulary.eog,
         })
+    }
+
+    /// The same; `None` if the file says that it has no tokenizer (`tokenizer.ggml.model` is `none`).
+    pub fn optional(metadata: &Metadata) -> Result<Option<Self>> {
+        match metadata.str(MODEL)? {
+            Some("none") => Ok(None),
+            _ => Tokenizer::from_metadata(metadata).map(Some),
+        }
     }
 
     /// Token ids of `text`, which is first brought to Unicode's composed form (NFC), as in training. Nothing is added in

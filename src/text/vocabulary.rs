@@ -7,7 +7,7 @@ use tokenizers::models::bpe::{Merges, Vocab};
 use crate::gguf::{Array, Metadata};
 use crate::{Error, Result};
 
-const MODEL: &str = "tokenizer.ggml.model";
+pub(super) const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TYPES: &str = "tokenizer.ggml.token_type";

@@ -52,7 +52,7 @@ fn a_prompt_that_cannot_be_run_is_told_what_is_wrong() {
 
 #[test]
 fn a_bad_flag_value_is_named() {
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["generate", "x", "-t", "0"], "--threads"),
         (&["generate", "x", "-t", "1025"], "--threads"),
         (&["generate", "x", "--ctx", "0"], "--ctx"),
@@ -63,6 +63,12 @@ fn a_bad_flag_value_is_named() {
         (&["generate", "--prompt-ids", "1,two"], "--prompt-ids"),
         (&["generate", "x", "--top-logits", "3"], "--json"),
         (&["check", "-n", "0"], "--tokens"),
+        (&["bench", "--passes", "--rows", "1,513"], "513"),
+        (&["bench", "--passes", "--rows", ""], "--rows"),
+        (&["bench", "--rows", "1,2"], "--passes"),
+        (&["bench", "--passes", "--context", "0"], "--context"),
+        (&["bench", "--synthetic", "qwen3.5-9b", "-m", "x"], "--model"),
+        (&["bench", "--write", "x"], "--synthetic"),
         (&["conjure"], "conjure"),
     ];
     for (args, name) in cases {

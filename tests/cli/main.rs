@@ -5,6 +5,7 @@ mod check;
 mod generate;
 mod inspect;
 mod session;
+mod synthetic;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -147,7 +147,7 @@ impl Plan<'_> {
         let mut sequence = Sequence::new(self.loaded.model.clone(), settings, setup::drafter(arg))?;
         sequence.prompt(prompt, &mut Unwatched)?;
         let mut left = self.tokens;
-        let mut ends = |token| self.loaded.tokenizer.is_eog(token).then_some(Finish::Stop);
+        let mut ends = |token| self.loaded.is_eog(token).then_some(Finish::Stop);
         loop {
             let step = sequence.step(left, &mut ends);
             left -= step.emitted.len();

@@ -1,10 +1,12 @@
 //! What a pass of n rows costs: the curve that says how long a block may be.
 //!
-//! Owns: which passes are timed, and how often. Refuses to know: drafters; a pass's rows are taken from ordinary text.
+//! Owns: which passes are timed, and how often. Refuses to know: drafters; a pass's rows are taken from ordinary text, or
+//! drawn at random where the model has no tokenizer.
 //!
 //! Every pass starts from the same state, since dropping its guard rolls it back at no cost. Rounds over all lengths are
 //! repeated, so that a machine that slows down for a while slows all lengths down.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -13,16 +15,14 @@ use super::sweep;
 use crate::Result;
 use crate::cli::setup::Loaded;
 use crate::cli::tasks;
+use crate::synthetic::Random;
 use crate::text::Specials;
 
-/// Rows of the passes that are timed.
-const ROWS: [usize; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
+/// The state is filled in passes of this many rows.
+const CHUNK: usize = 256;
 
-/// The longest of them.
-const MOST: usize = 64;
-
-/// Tokens in the state before each pass.
-pub const CONTEXT: usize = 128;
+/// The longest pass that is measured as a block, of which any part could be kept; a longer one is part of a prompt.
+const BLOCK: usize = 64;
 
 /// In a round, passes of one length are timed at least this often...
 const FEWEST: usize = 5;
@@ -39,6 +39,16 @@ pub struct Plan<'a> {
     pub threads: usize,
     /// Rounds.
     pub repeat: usize,
+    /// Rows of the passes that are timed: see [`lengths`].
+    pub rows: Vec<usize>,
+    /// Tokens in the state before each pass.
+    pub context: usize,
+}
+
+/// The passes that are timed if `wanted` are: ascending, each once, from one row, which the others are compared with.
+pub fn lengths(wanted: &[usize]) -> Vec<usize> {
+    let all: BTreeSet<usize> = wanted.iter().copied().chain([1]).collect();
+    all.into_iter().collect()
 }
 
 /// One length.
@@ -57,6 +67,10 @@ pub struct Curve {
     pub points: Vec<Point>,
     /// Bytes per second that the machine reads.
     pub bandwidth: f64,
+    /// The tokens: those in the state, then those of the longest pass.
+    pub tokens: Vec<u32>,
+    /// How many are in the state.
+    pub context: usize,
 }
 
 impl Point {
@@ -84,7 +98,7 @@ impl Point {
 impl Plan<'_> {
     /// Measurements, in all.
     pub fn rounds(&self) -> usize {
-        self.repeat * ROWS.len()
+        self.repeat * self.rows.len()
     }
 
     /// Measures the curve and the memory. `bar` advances with each length of each round.
@@ -93,14 +107,17 @@ impl Plan<'_> {
     /// If the memory for the state does not suffice.
     pub fn measure(&self, bar: &ProgressBar) -> Result<Curve> {
         let model = &self.loaded.model;
-        let tokens = self.text()?;
-        let (context, block) = tokens.split_at(CONTEXT);
-        let mut state = model.state(CONTEXT + MOST, self.loaded.settings.kv, MOST)?;
+        let most = self.rows.last().copied().unwrap_or(1);
+        let tokens = self.tokens(self.context + most)?;
+        let (context, block) = tokens.split_at(self.context);
+        let mut state = model.state(tokens.len(), self.loaded.settings.kv, most.min(BLOCK))?;
         let mut workspace = model.workspace();
-        model.forward(&mut workspace, &mut state, context, CONTEXT - 1).guard.keep(CONTEXT);
+        for chunk in context.chunks(CHUNK) {
+            model.forward(&mut workspace, &mut state, chunk, chunk.len() - 1).guard.keep(chunk.len());
+        }
         let mut points: Vec<Point> = Vec::new();
         for round in 0..self.repeat {
-            for (i, &rows) in ROWS.iter().enumerate() {
+            for (i, &rows) in self.rows.iter().enumerate() {
                 if round == 0 {
                     // The first pass of a length makes room in the workspace; it is not timed, but counted.
                     let before = model.bytes_read(&workspace);
@@ -116,14 +133,18 @@ impl Plan<'_> {
         }
         points.iter_mut().for_each(|p| p.times.sort_by(f64::total_cmp));
         let bandwidth = sweep::read_bandwidth(self.threads);
-        Ok(Curve { points, bandwidth })
+        Ok(Curve { points, bandwidth, tokens, context: self.context })
     }
 
-    /// Enough tokens of ordinary text.
-    fn text(&self) -> Result<Vec<u32>> {
+    /// `n` tokens of ordinary text, or of none: then they are the same in every run.
+    fn tokens(&self, n: usize) -> Result<Vec<u32>> {
+        let Some(tokenizer) = &self.loaded.tokenizer else {
+            let mut random = Random::new("tokens", 0);
+            return Ok((0..n).map(|_| random.below(self.loaded.model.vocab()) as u32).collect());
+        };
         let text: Vec<String> = tasks::builtin().into_iter().map(|p| p.text).collect();
-        let tokens = self.loaded.tokenizer.encode(&text.join("\n\n"), Specials::AsText)?;
-        Ok(tokens.into_iter().cycle().take(CONTEXT + MOST).collect())
+        let tokens = tokenizer.encode(&text.join("\n\n"), Specials::AsText)?;
+        Ok(tokens.into_iter().cycle().take(n).collect())
     }
 }
 

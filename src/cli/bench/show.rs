@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::drafting::{Plan, Tally, Task, total};
-use super::passes::{CONTEXT, Curve};
+use super::passes::Curve;
 use super::table::{Align, Table, sparkline};
 use crate::cli::{plot, terminal};
 
@@ -177,8 +177,9 @@ fn passes_text(curve: &Curve) -> String {
         ]);
     }
     format!(
-        "passes of n rows after {CONTEXT} tokens, logits for every row; the fastest counts\n\
+        "passes of n rows after {} tokens, logits for every row; the fastest counts\n\
          this machine reads {:.1} GB/s of memory with the same threads\n\n{}",
+        curve.context,
         curve.bandwidth / 1e9,
         table.aligned()
     )
@@ -226,7 +227,8 @@ fn passes_json(curve: &Curve) -> Value {
         })
     };
     json!({
-        "context": CONTEXT,
+        "context": curve.context,
+        "tokens": curve.tokens,
         "memory_bytes_per_second": curve.bandwidth,
         "points": curve.points.iter().map(point).collect::<Vec<_>>(),
     })

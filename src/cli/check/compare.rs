@@ -128,7 +128,7 @@ pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Se
         let mut seen = done;
         let step = sequence.step(course.limits.tokens - done, &mut |token| {
             seen += 1;
-            let end = loaded.tokenizer.is_eog(token).then_some(Finish::Stop);
+            let end = loaded.is_eog(token).then_some(Finish::Stop);
             let stop = (course.limits.stop_at == Some(seen)).then_some(Finish::StopString);
             stop.or(end)
         });
@@ -168,7 +168,7 @@ mod tests {
     const TOKENS: usize = 5;
 
     fn loaded() -> Loaded {
-        let args = ModelArgs { model: None, threads: Some(1), ctx: None, kv: KvArg::F16 };
+        let args = ModelArgs { model: None, threads: Some(1), ctx: None, kv: KvArg::F16, isa: None };
         setup::load(&args).unwrap()
     }
 

@@ -65,7 +65,7 @@ impl Plain {
         };
         while plain.tokens.len() < tokens {
             let left = tokens - plain.tokens.len();
-            let step = sequence.step(left, &mut |token| loaded.tokenizer.is_eog(token).then_some(Finish::Stop));
+            let step = sequence.step(left, &mut |token| loaded.is_eog(token).then_some(Finish::Stop));
             for (row, &token) in step.emitted.iter().enumerate() {
                 sequence.logits(row, &mut plain.logits);
                 plain.tokens.push(token);

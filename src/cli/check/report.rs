@@ -11,7 +11,6 @@ use super::compare::{Tally, What};
 use super::record::{Compared, Record, Side};
 use crate::backend::Backend;
 use crate::cli::setup::Loaded;
-use crate::text::Tokenizer;
 
 /// Where a difference was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,7 +84,7 @@ impl Report {
     }
 
     /// The table and the total, for people.
-    pub fn text(&self, tokenizer: &Tokenizer) -> String {
+    pub fn text(&self, loaded: &Loaded) -> String {
         let mut out = format!(
             "{:<16} {:<32} {:>5} {:>7} {:>14}  state same\n",
             "drafter", "blocks", "runs", "rows", "bits differing"
@@ -99,7 +98,7 @@ impl Report {
         }
         let _ = writeln!(out, "rows compared {}, bits that differ {}", self.rows(), self.bits());
         if let (Some(place), Some(what)) = (&self.place, &self.first) {
-            out += &difference(place, what, tokenizer);
+            out += &difference(place, what, loaded);
         }
         out
     }
@@ -127,20 +126,20 @@ impl Report {
 }
 
 /// A token for people: its number, and its text if it has any.
-fn token(tokenizer: &Tokenizer, id: u32) -> String {
-    match tokenizer.token_bytes(id) {
-        Ok(bytes) => format!("{id} {:?}", String::from_utf8_lossy(bytes)),
-        Err(_) => id.to_string(),
+fn token(loaded: &Loaded, id: u32) -> String {
+    match loaded.tokenizer.as_ref().and_then(|t| t.token_bytes(id).ok()) {
+        Some(bytes) => format!("{id} {:?}", String::from_utf8_lossy(bytes)),
+        None => id.to_string(),
     }
 }
 
-fn difference(place: &Place, what: &What, tokenizer: &Tokenizer) -> String {
+fn difference(place: &Place, what: &What, loaded: &Loaded) -> String {
     let Place { prompt, task, group, block, context } = place;
     let mut out =
         format!("first difference: prompt {prompt} ({task}), drafter {group}, block {block}, context {context}\n");
     match what {
         What::Row { generated, position, plain, other, bits, margin } => {
-            let (a, b) = (token(tokenizer, plain.token), token(tokenizer, other.token));
+            let (a, b) = (token(loaded, plain.token), token(loaded, other.token));
             let _ = writeln!(
                 out,
                 "  at position {position}, generated token {generated}: {bits} bits of its logits differ"
@@ -159,11 +158,11 @@ fn difference(place: &Place, what: &What, tokenizer: &Tokenizer) -> String {
     out
 }
 
-fn side(name: &str, side: &Side, tokenizer: &Tokenizer) -> String {
-    let chosen = side.token.map_or("no token".to_owned(), |t| format!("token {}", token(tokenizer, t)));
+fn side(name: &str, side: &Side, loaded: &Loaded) -> String {
+    let chosen = side.token.map_or("no token".to_owned(), |t| format!("token {}", token(loaded, t)));
     let mut out = format!("  {name} {chosen}, margin of the two largest logits {}\n", side.margin);
     for &(id, logit) in &side.top {
-        let _ = writeln!(out, "    {:>12}  {}", logit, token(tokenizer, id));
+        let _ = writeln!(out, "    {:>12}  {}", logit, token(loaded, id));
     }
     out
 }
@@ -186,8 +185,8 @@ pub fn against(record: &Record, compared: &Compared, loaded: &Loaded) -> String 
             "first difference: prompt {prompt} ({task}), position {position}, generated token {}: {}",
             d.generated, d.differs
         );
-        out += &side("recorded:", &d.recorded, &loaded.tokenizer);
-        out += &side("now:     ", &d.now, &loaded.tokenizer);
+        out += &side("recorded:", &d.recorded, loaded);
+        out += &side("now:     ", &d.now, loaded);
     }
     out
 }

@@ -60,6 +60,7 @@ pub fn text(facts: &Facts, tensors: bool) -> String {
     }
     vocabulary(&mut out, facts);
     line(&mut out, "device", &facts.device);
+    line(&mut out, "instructions", &format!("{}; available: {}", facts.isa, facts.isas.join(", ")));
     formats(&mut out, facts);
     if let Some(shape) = &facts.shape {
         memory(&mut out, shape);
@@ -208,6 +209,8 @@ pub fn json(facts: &Facts, tensors: bool) -> Value {
         "tokenizer": {"kind": facts.tokenizer, "pre": facts.pre_tokenizer, "tokens": facts.tokenizer_size},
         "chat_template": facts.template,
         "device": facts.device,
+        "isa": facts.isa,
+        "isas": facts.isas,
         "runs": facts.unsupported.is_empty(),
         "unsupported": facts.unsupported,
         "warnings": facts.warnings,
