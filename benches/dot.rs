@@ -1,4 +1,4 @@
-//! The fast product, one tile of weights in every format, against one row and against eight.
+//! The fast product, one tile of weights in every format, against 1 to 32 rows.
 //!
 //! Owns: the sizes. Refuses to know: the bits of a format. Throughput counts the bytes of the weights.
 
@@ -13,6 +13,9 @@ use verbatim::quant::{Activations, Format, Input, Isa, Output, TileDot, syntheti
 /// Weight rows of the tile, and their length.
 const TILE: usize = 16;
 const WIDTH: usize = 2048;
+
+/// Rows of activations.
+const ROWS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 
 /// `[rows][TILE]`.
 struct Columns(Vec<f32>);
@@ -43,7 +46,7 @@ fn dot(c: &mut Criterion) {
         let weights = synthetic::random_blocks(format, &mut rng, blocks, 0.02);
         let mut group = c.benchmark_group(format!("dot/{format}"));
         group.throughput(Throughput::Bytes(weights.len() as u64));
-        for rows in [1, 8] {
+        for rows in ROWS {
             let values: Vec<f32> = (0..rows * WIDTH).map(|_| rng.random_range(-1.0..1.0)).collect();
             let int8 = format.activation_block().map(|block| quantized(isa, block, &values, rows));
             let width = WIDTH;
