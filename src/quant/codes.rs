@@ -108,7 +108,12 @@ impl Wide for Q2_K {
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4] {
         let (halves, _) = self.qs.as_chunks();
         let (low, high) = (s.twice(&halves[0]), s.twice(&halves[1]));
-        [two_bits(s, low, [0, 0, 2, 2]), two_bits(s, low, [4, 4, 6, 6]), two_bits(s, high, [0, 0, 2, 2]), two_bits(s, high, [4, 4, 6, 6])]
+        [
+            two_bits(s, low, [0, 0, 2, 2]),
+            two_bits(s, low, [4, 4, 6, 6]),
+            two_bits(s, high, [0, 0, 2, 2]),
+            two_bits(s, high, [4, 4, 6, 6]),
+        ]
     }
 
     #[inline(always)]

@@ -5,8 +5,8 @@
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
-use crate::quant::codes::halves;
 use crate::quant::codes::Narrow;
+use crate::quant::codes::halves;
 use crate::quant::simd::Simd;
 
 /// Weights in a block, and sums of activations that go with them.
@@ -120,7 +120,13 @@ impl<S: Simd> Turned<S> {
 
     /// One block's terms chained on for `R` activation rows.
     #[inline(always)]
-    fn chain<B: Narrow, const R: usize>(&self, s: S, x: &Activations, (b, pairs): (usize, &[(u32, u32)]), acc: &mut [[f32; LANES]]) {
+    fn chain<B: Narrow, const R: usize>(
+        &self,
+        s: S,
+        x: &Activations,
+        (b, pairs): (usize, &[(u32, u32)]),
+        acc: &mut [[f32; LANES]],
+    ) {
         let mut rows: [X; R] = [x.block(pairs[0].0 as usize, b); R];
         for (row, pair) in rows.iter_mut().zip(pairs) {
             *row = x.block(pair.0 as usize, b);

@@ -6,8 +6,8 @@
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
-use crate::quant::codes::halves;
 use crate::quant::codes::Wide;
+use crate::quant::codes::halves;
 use crate::quant::simd::Simd;
 
 /// Weights in a block, and sums of activations that go with them.
@@ -213,7 +213,13 @@ impl<S: Simd> Turned<S> {
 
     /// One block's terms chained on for `R` activation rows.
     #[inline(always)]
-    fn chain<B: Wide, const R: usize>(&self, s: S, x: &Activations, (b, pairs): (usize, &[(u32, u32)]), acc: &mut [[f32; LANES]]) {
+    fn chain<B: Wide, const R: usize>(
+        &self,
+        s: S,
+        x: &Activations,
+        (b, pairs): (usize, &[(u32, u32)]),
+        acc: &mut [[f32; LANES]],
+    ) {
         let mut rows = [x.block(pairs[0].0 as usize, b); R];
         for (row, pair) in rows.iter_mut().zip(pairs) {
             *row = x.block(pair.0 as usize, b);
