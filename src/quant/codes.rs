@@ -20,11 +20,23 @@ pub trait Wide: Block {
     /// The codes of weights `64v..64v + 64` in vector `v`.
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4];
 
-    /// The scales (i8), then the minima: 16 of each where a sub-block has 16 weights, else 8 of each in the first array.
-    fn sides(&self) -> ([u8; 16], [u8; 16]);
+    /// The 16 bytes that hold the scales and minima, among others perhaps.
+    fn packed(&self) -> &[u8; 16];
+
+    /// The scales and minima of 16 blocks, unpacked from the four words of each one's [`Wide::packed`].
+    fn sides<S: Simd>(s: S, packed: [S::Lanes; 4]) -> Sides<S>;
 
     /// The halves `d` and `dmin` (0 without minima).
     fn halves(&self) -> (u16, u16);
+}
+
+/// The small integers of 16 blocks: lane `r` of a vector holds four of block `r`, a byte each.
+pub struct Sides<S: Simd> {
+    /// Scales (i8), of sub-blocks 0 to 3 in the first vector and so on. Sub-blocks of 32 take two vectors; their
+    /// minima, if any, the other two.
+    pub scales: [S::Lanes; 4],
+    /// Minima of sub-blocks of 16, if any.
+    pub minima: [S::Lanes; 4],
 }
 
 /// A block of 32 weights.
@@ -59,23 +71,6 @@ fn half(bytes: [u8; 2]) -> u16 {
     u16::from_le_bytes(bytes)
 }
 
-/// Words of a packed field.
-#[inline(always)]
-fn words<const N: usize>(bytes: &[u8]) -> [u32; N] {
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    words
-}
-
-/// Words as bytes.
-#[inline(always)]
-fn bytes(words: [u32; 4]) -> [u8; 16] {
-    let all = words.iter().rev().fold(0u128, |all, word| all << 32 | u128::from(*word));
-    all.to_le_bytes()
-}
-
 // What the formats share is written in functions that are always inlined, never in closures: the operations of a vector
 // unit become instructions only inside the function that carries its features.
 
@@ -91,14 +86,31 @@ fn four_bits<S: Simd>(s: S, packed: &[u8; 32]) -> S::Bytes {
     s.and(s.shift_right(s.twice(packed), [0, 0, 4, 4]), 15)
 }
 
-/// The scales and minima of Q4_K and Q5_K, four to a word.
+/// The same byte four times.
+const fn each(byte: u8) -> u32 {
+    u32::from_le_bytes([byte; 4])
+}
+
+/// The scales and minima of Q4_K and Q5_K: see `blocks`. The words are those of `d` and `dmin`, then three packed ones.
 #[inline(always)]
-fn scales_and_minima(packed: &[u8; 12]) -> [u8; 16] {
-    const SIX: u32 = 0x3f3f_3f3f;
-    const FOUR: u32 = 0x0f0f_0f0f;
-    const TWO: u32 = 0x3030_3030;
-    let [s, m, low] = words(packed);
-    bytes([s & SIX, (low & FOUR) | (s >> 2 & TWO), m & SIX, (low >> 4 & FOUR) | (m >> 2 & TWO)])
+fn scales_and_minima<S: Simd>(s: S, [_, scale, min, low]: [S::Lanes; 4]) -> Sides<S> {
+    let (four, two) = (each(0x0f), each(0x30));
+    let scales = [
+        s.lanes_and(scale, each(0x3f)),
+        s.lanes_or(s.lanes_and(low, four), s.lanes_and(s.lanes_right(scale, 2), two)),
+        s.lanes_and(min, each(0x3f)),
+        s.lanes_or(s.lanes_and(s.lanes_right(low, 4), four), s.lanes_and(s.lanes_right(min, 2), two)),
+    ];
+    Sides { scales, minima: [s.splat(0); 4] }
+}
+
+/// 16 of a block's bytes.
+#[inline(always)]
+fn sixteen<B: Block>(block: &B, at: usize) -> &[u8; 16] {
+    match bytemuck::bytes_of(block)[at..].first_chunk() {
+        Some(bytes) => bytes,
+        None => unreachable!("a block of 256 has 16 bytes there"),
+    }
 }
 
 impl Wide for Q2_K {
@@ -117,10 +129,18 @@ impl Wide for Q2_K {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        const LOW: u128 = 0x0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f_0f0f;
-        let packed = u128::from_le_bytes(self.scales);
-        ((packed & LOW).to_le_bytes(), (packed >> 4 & LOW).to_le_bytes())
+    fn packed(&self) -> &[u8; 16] {
+        &self.scales
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, packed: [S::Lanes; 4]) -> Sides<S> {
+        let mut sides = Sides { scales: packed, minima: packed };
+        for (scale, min) in sides.scales.iter_mut().zip(&mut sides.minima) {
+            *scale = s.lanes_and(*scale, each(15));
+            *min = s.lanes_and(s.lanes_right(*min, 4), each(15));
+        }
+        sides
     }
 
     #[inline(always)]
@@ -145,19 +165,27 @@ impl Wide for Q3_K {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        const FOUR: u32 = 0x0f0f_0f0f;
-        const TWO: u32 = 0x0303_0303;
-        let [a, b, high] = words(&self.scales);
-        // 32 less in each byte; the top bit lends, so that no byte borrows from the next.
-        let less = |word: u32| ((word | 0x8080_8080) - 0x2020_2020) ^ 0x8080_8080;
-        let scale = [
-            less((a & FOUR) | (high & TWO) << 4),
-            less((b & FOUR) | (high >> 2 & TWO) << 4),
-            less((a >> 4 & FOUR) | (high >> 4 & TWO) << 4),
-            less((b >> 4 & FOUR) | (high >> 6 & TWO) << 4),
-        ];
-        (bytes(scale), [0; 16])
+    fn packed(&self) -> &[u8; 16] {
+        // The last two bytes of `qs`, the twelve of the scales, `d`.
+        sixteen(self, 94)
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, [w, x, y, z]: [S::Lanes; 4]) -> Sides<S> {
+        let first = s.lanes_or(s.lanes_right(w, 16), s.lanes_left(x, 16));
+        let second = s.lanes_or(s.lanes_right(x, 16), s.lanes_left(y, 16));
+        let high = s.lanes_or(s.lanes_right(y, 16), s.lanes_left(z, 16));
+        let mut scales = [first, second, first, second];
+        for (i, scale) in scales.iter_mut().enumerate() {
+            let low = s.lanes_and(s.lanes_right(*scale, i as u8 / 2 * 4), each(15));
+            let high = s.lanes_and(s.lanes_right(high, 2 * i as u8), each(3));
+            let code = s.lanes_or(low, s.lanes_left(high, 4));
+            // 32 less in each byte: 32 is flipped, and what was below it gets the sign bits of a negative number.
+            let below = s.lanes_and(s.lanes_xor(code, each(32)), each(32));
+            *scale =
+                s.lanes_or(s.lanes_xor(code, each(32)), s.lanes_or(s.lanes_left(below, 1), s.lanes_left(below, 2)));
+        }
+        Sides { scales, minima: [s.splat(0); 4] }
     }
 
     #[inline(always)]
@@ -176,8 +204,13 @@ impl Wide for Q4_K {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        (scales_and_minima(&self.scales), [0; 16])
+    fn packed(&self) -> &[u8; 16] {
+        sixteen(self, 0)
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, packed: [S::Lanes; 4]) -> Sides<S> {
+        scales_and_minima(s, packed)
     }
 
     #[inline(always)]
@@ -202,8 +235,13 @@ impl Wide for Q5_K {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        (scales_and_minima(&self.scales), [0; 16])
+    fn packed(&self) -> &[u8; 16] {
+        sixteen(self, 0)
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, packed: [S::Lanes; 4]) -> Sides<S> {
+        scales_and_minima(s, packed)
     }
 
     #[inline(always)]
@@ -232,8 +270,13 @@ impl Wide for Q6_K {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        (bytemuck::cast(self.scales), [0; 16])
+    fn packed(&self) -> &[u8; 16] {
+        bytemuck::cast_ref(&self.scales)
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, packed: [S::Lanes; 4]) -> Sides<S> {
+        Sides { scales: packed, minima: [s.splat(0); 4] }
     }
 
     #[inline(always)]
@@ -278,14 +321,25 @@ impl Wide for IQ4_XS {
     }
 
     #[inline(always)]
-    fn sides(&self) -> ([u8; 16], [u8; 16]) {
-        let (low, high) = (u32::from_le_bytes(self.scales_l), u16::from_le_bytes(self.scales_h));
-        let mut scale = [0; 16];
-        for (i, scale) in scale[..8].iter_mut().enumerate() {
-            let bits = (low >> (4 * i) & 15) as u8 | ((high >> (2 * i) & 3) << 4) as u8;
-            *scale = bits.wrapping_sub(32);
+    fn packed(&self) -> &[u8; 16] {
+        // `d`, the high bits, the low bits, and eight bytes of codes.
+        sixteen(self, 0)
+    }
+
+    #[inline(always)]
+    fn sides<S: Simd>(s: S, [first, low, ..]: [S::Lanes; 4]) -> Sides<S> {
+        let mut scales = [s.splat(0); 4];
+        for (i, scales) in scales[..2].iter_mut().enumerate() {
+            for byte in 0..4 {
+                let at = (4 * i + byte) as u8;
+                let low = s.lanes_and(s.lanes_right(low, 4 * at), 15);
+                let high = s.lanes_and(s.lanes_right(first, 16 + 2 * at), 3);
+                // 32 less, in this byte alone.
+                let scale = s.lanes_and(s.add(s.lanes_or(low, s.lanes_left(high, 4)), s.splat(-32)), 0xff);
+                *scales = s.lanes_or(*scales, s.lanes_left(scale, 8 * byte as u8));
+            }
         }
-        (scale, [0; 16])
+        Sides { scales, minima: [s.splat(0); 4] }
     }
 
     #[inline(always)]

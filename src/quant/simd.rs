@@ -50,6 +50,19 @@ pub trait Simd: Copy {
     /// `value` where the bit is set, else 0: bit `i` of `low` for byte `i`, of `high` for byte `32 + i`.
     fn where_set(self, low: u32, high: u32, value: u8) -> Self::Bytes;
 
+    /// Bytes as the lanes that they make up, lowest byte first.
+    fn lanes(self, v: Self::Bytes) -> Self::Lanes;
+    /// Every lane shifted right, zeros coming in.
+    fn lanes_right(self, v: Self::Lanes, by: u8) -> Self::Lanes;
+    /// Every lane shifted left.
+    fn lanes_left(self, v: Self::Lanes, by: u8) -> Self::Lanes;
+    /// Every lane masked.
+    fn lanes_and(self, v: Self::Lanes, mask: u32) -> Self::Lanes;
+    /// The bits of both.
+    fn lanes_or(self, a: Self::Lanes, b: Self::Lanes) -> Self::Lanes;
+    /// Every lane with these bits flipped.
+    fn lanes_xor(self, v: Self::Lanes, mask: u32) -> Self::Lanes;
+
     /// 16 times the same integer.
     fn splat(self, v: i32) -> Self::Lanes;
     /// `a + b`, wrapping.
@@ -72,10 +85,12 @@ pub trait Simd: Copy {
 
     /// Four columns of four bytes: vector `c` has bytes `at + 4c..at + 4c + 4` of row `r` in lane `r`.
     fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [Self::Bytes; 4];
+    /// Rows again from columns of words: the reverse of [`Simd::columns`] for rows of 16 bytes.
+    fn rows(self, columns: [Self::Lanes; 4]) -> [[u8; 16]; 16];
     /// Byte `i` of each lane, widened as a signed number.
-    fn signed_byte(self, v: Self::Bytes, i: usize) -> Self::Lanes;
+    fn signed_byte(self, v: Self::Lanes, i: usize) -> Self::Lanes;
     /// Bytes `i` and `j` of each lane as a pair of i16, widened as signed numbers.
-    fn signed_pair(self, v: Self::Bytes, i: usize, j: usize) -> Self::Lanes;
+    fn signed_pair(self, v: Self::Lanes, i: usize, j: usize) -> Self::Lanes;
 
     /// 16 singles from memory.
     fn load_floats(self, from: &[f32; 16]) -> Self::Floats;

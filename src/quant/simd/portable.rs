@@ -97,6 +97,36 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn lanes(self, v: [u8; 64]) -> [i32; 16] {
+        from_fn(|l| i32::from_le_bytes(v.as_chunks().0[l]))
+    }
+
+    #[inline(always)]
+    fn lanes_right(self, v: [i32; 16], by: u8) -> [i32; 16] {
+        v.map(|v| (v as u32 >> by) as i32)
+    }
+
+    #[inline(always)]
+    fn lanes_left(self, v: [i32; 16], by: u8) -> [i32; 16] {
+        v.map(|v| v << by)
+    }
+
+    #[inline(always)]
+    fn lanes_and(self, v: [i32; 16], mask: u32) -> [i32; 16] {
+        v.map(|v| v & mask as i32)
+    }
+
+    #[inline(always)]
+    fn lanes_or(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
+        from_fn(|l| a[l] | b[l])
+    }
+
+    #[inline(always)]
+    fn lanes_xor(self, v: [i32; 16], mask: u32) -> [i32; 16] {
+        v.map(|v| v ^ mask as i32)
+    }
+
+    #[inline(always)]
     fn splat(self, v: i32) -> [i32; 16] {
         [v; 16]
     }
@@ -153,14 +183,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn signed_byte(self, v: [u8; 64], i: usize) -> [i32; 16] {
-        from_fn(|l| i32::from(v[4 * l + i] as i8))
+    fn rows(self, columns: [[i32; 16]; 4]) -> [[u8; 16]; 16] {
+        from_fn(|r| from_fn(|i| columns[i / 4][r].to_le_bytes()[i % 4]))
     }
 
     #[inline(always)]
-    fn signed_pair(self, v: [u8; 64], i: usize, j: usize) -> [i32; 16] {
-        let wide = |b: u8| i32::from(b as i8);
-        from_fn(|l| wide(v[4 * l + i]) & 0xffff | wide(v[4 * l + j]) << 16)
+    fn signed_byte(self, v: [i32; 16], i: usize) -> [i32; 16] {
+        v.map(|v| i32::from((v >> (8 * i)) as i8))
+    }
+
+    #[inline(always)]
+    fn signed_pair(self, v: [i32; 16], i: usize, j: usize) -> [i32; 16] {
+        v.map(|v| i32::from((v >> (8 * i)) as i8) & 0xffff | i32::from((v >> (8 * j)) as i8) << 16)
     }
 
     #[inline(always)]

@@ -6,8 +6,8 @@
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
-use crate::quant::codes::Wide;
-use crate::quant::codes::halves;
+
+use crate::quant::codes::{Sides, Wide, halves};
 use crate::quant::simd::Simd;
 
 /// Weights in a block, and sums of activations that go with them.
@@ -16,67 +16,52 @@ const SUMS: usize = N / Activations::SUM;
 
 type X<'a> = Block<'a, N, SUMS>;
 
-/// What 16 blocks have beside their codes, turned so that lanes are rows.
-struct Sides<S: Simd> {
+/// What 16 blocks have beside their codes; lanes are rows.
+struct Beside<S: Simd> {
+    sides: Sides<S>,
     /// A pair of i16 for each pair of activation sums: minima, or scales where codes have an offset.
     pairs: [S::Lanes; SUMS / 2],
     d: S::Floats,
     dmin: S::Floats,
 }
 
-/// The same before it is turned: one entry per row.
-#[derive(Clone, Copy)]
-struct Stored {
-    sides: [[u8; 16]; LANES],
-    min: [[u8; 16]; LANES],
-    d: [u16; LANES],
-    dmin: [u16; LANES],
-}
-
-impl Stored {
+impl<S: Simd> Beside<S> {
     #[inline(always)]
-    fn new() -> Stored {
-        Stored { sides: [[0; 16]; LANES], min: [[0; 16]; LANES], d: [0; LANES], dmin: [0; LANES] }
-    }
-
-    #[inline(always)]
-    fn put<B: Wide>(&mut self, r: usize, block: &B) {
-        (self.sides[r], self.min[r]) = block.sides();
-        (self.d[r], self.dmin[r]) = block.halves();
-    }
-
-    #[inline(always)]
-    fn turn<B: Wide, S: Simd>(&self, s: S) -> Sides<S> {
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize) -> Self {
+        let (mut packed, mut d, mut dmin) = ([[0; 16]; LANES], [0; LANES], [0; LANES]);
+        for r in 0..LANES {
+            let block = panel.block(r, b);
+            packed[r] = *block.packed();
+            (d[r], dmin[r]) = block.halves();
+        }
+        let [w, x, y, z] = s.columns(&packed, 0);
+        let sides = B::sides(s, [s.lanes(w), s.lanes(x), s.lanes(y), s.lanes(z)]);
         let mut pairs = [s.splat(0); SUMS / 2];
         if B::SUB == 16 {
-            let bytes = s.columns(if B::HAS_MIN { &self.min } else { &self.sides }, 0);
+            let from = if B::HAS_MIN { &sides.minima } else { &sides.scales };
             for (j, pair) in pairs.iter_mut().enumerate() {
-                *pair = s.signed_pair(bytes[j / 2], j % 2 * 2, j % 2 * 2 + 1);
+                *pair = s.signed_pair(from[j / 2], j % 2 * 2, j % 2 * 2 + 1);
             }
         } else {
-            // Two sums of 16 to a sub-block of 32; minima follow the 8 scales.
-            let bytes = s.columns(&self.sides, 0);
-            let from = if B::HAS_MIN { 2 } else { 0 };
+            // Two sums of 16 to a sub-block of 32; minima follow the scales.
+            let first = if B::HAS_MIN { 2 } else { 0 };
             for (j, pair) in pairs.iter_mut().enumerate() {
-                *pair = s.signed_pair(bytes[from + j / 4], j % 4, j % 4);
+                *pair = s.signed_pair(sides.scales[first + j / 4], j % 4, j % 4);
             }
         }
-        Sides { pairs, d: s.widen(&halves(&self.d)), dmin: s.widen(&halves(&self.dmin)) }
+        Beside { sides, pairs, d: s.widen(&halves(&d)), dmin: s.widen(&halves(&dmin)) }
     }
 
     /// The scale of each sub-block.
     #[inline(always)]
-    fn scales<B: Wide, S: Simd>(&self, s: S) -> [S::Lanes; 16] {
-        let bytes = s.columns(&self.sides, 0);
+    fn scales<B: Wide>(&self, s: S) -> [S::Lanes; 16] {
         let mut scales = [s.splat(0); 16];
         for (sub, scale) in scales[..N / B::SUB].iter_mut().enumerate() {
-            *scale = s.signed_byte(bytes[sub / 4], sub % 4);
+            *scale = s.signed_byte(self.sides.scales[sub / 4], sub % 4);
         }
         scales
     }
-}
 
-impl<S: Simd> Sides<S> {
     /// Chains a block's terms on: `i` is `Σ scale·u·x`.
     #[inline(always)]
     fn chain<B: Wide>(&self, s: S, acc: S::Floats, x: X, i: S::Lanes) -> S::Floats {
@@ -128,15 +113,14 @@ fn few<B: Wide, S: Simd, O: Output, const R: usize>(
     out: &mut O,
 ) {
     let mut acc = [s.splat_float(0.0); R];
-    let mut stored = Stored::new();
     let mut lanes = [[s.splat(0); LANES]; R];
     for b in 0..panel.per_row {
         panel.prefetch(s, b);
+        let beside = Beside::new(s, panel, b);
+        let scales = s.rows(beside.sides.scales);
         for r in 0..LANES {
-            let block = panel.block(r, b);
-            stored.put(r, block);
-            let scales = s.scales(&stored.sides[r], B::SUB);
-            let codes = block.codes(s);
+            let scales = s.scales(&scales[r], B::SUB);
+            let codes = panel.block(r, b).codes(s);
             for (lanes, pair) in lanes.iter_mut().zip(pairs) {
                 let x: X = x.block(pair.0 as usize, b);
                 let x = x.q.as_chunks().0;
@@ -153,10 +137,9 @@ fn few<B: Wide, S: Simd, O: Output, const R: usize>(
                 lanes[r] = sum;
             }
         }
-        let sides = stored.turn::<B, S>(s);
         for a in 0..R {
             let x: X = x.block(pairs[a].0 as usize, b);
-            acc[a] = sides.chain::<B>(s, acc[a], x, s.sums(&lanes[a]));
+            acc[a] = beside.chain::<B>(s, acc[a], x, s.sums(&lanes[a]));
         }
     }
     for (acc, pair) in acc.iter().zip(pairs) {
@@ -169,16 +152,14 @@ struct Turned<S: Simd> {
     /// Four weights of each row in a vector.
     codes: [[S::Bytes; 4]; 16],
     scales: [S::Lanes; 16],
-    sides: Sides<S>,
+    beside: Beside<S>,
 }
 
 impl<S: Simd> Turned<S> {
     #[inline(always)]
-    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, (rows, stored): (&mut [[u8; N]; LANES], &mut Stored)) -> Self {
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, rows: &mut [[u8; N]; LANES]) -> Self {
         for (r, row) in rows.iter_mut().enumerate() {
-            let block = panel.block(r, b);
-            stored.put(r, block);
-            for (codes, to) in block.codes(s).into_iter().zip(row.as_chunks_mut().0) {
+            for (codes, to) in panel.block(r, b).codes(s).into_iter().zip(row.as_chunks_mut().0) {
                 s.store(codes, to);
             }
         }
@@ -186,7 +167,8 @@ impl<S: Simd> Turned<S> {
         for (c, codes) in codes.iter_mut().enumerate() {
             *codes = s.columns(rows, 16 * c);
         }
-        Turned { codes, scales: stored.scales::<B, S>(s), sides: stored.turn::<B, S>(s) }
+        let beside = Beside::new(s, panel, b);
+        Turned { codes, scales: beside.scales::<B>(s), beside }
     }
 
     /// `Σ scale·u·x` of `R` activation rows.
@@ -226,7 +208,7 @@ impl<S: Simd> Turned<S> {
         }
         let dots = self.dot::<B, R>(s, &rows);
         for a in 0..R {
-            let sum = self.sides.chain::<B>(s, s.load_floats(&acc[a]), rows[a], dots[a]);
+            let sum = self.beside.chain::<B>(s, s.load_floats(&acc[a]), rows[a], dots[a]);
             s.store_floats(sum, &mut acc[a]);
         }
     }
@@ -236,10 +218,10 @@ impl<S: Simd> Turned<S> {
 #[inline(always)]
 fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
     let mut acc = [[0.0; LANES]; MOST];
-    let (mut rows, mut stored) = ([[0; N]; LANES], Stored::new());
+    let mut rows = [[0; N]; LANES];
     for b in 0..panel.per_row {
         panel.prefetch(s, b);
-        let turned = Turned::new(s, panel, b, (&mut rows, &mut stored));
+        let turned = Turned::new(s, panel, b, &mut rows);
         let mut a = 0;
         while a < pairs.len() {
             let (left, acc) = (&pairs[a..], &mut acc[a..]);

@@ -73,6 +73,11 @@ impl Avx2 {
                 *two = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
             }
             let [a, b, c, d] = two;
+            self.turn_quarters(a, b, c, d)
+        }
+
+        /// In every half the 4 × 4 words of that half of the four, rows and columns exchanged.
+        fn turn_quarters(self, a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
             let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
             let (ab2, cd2) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
             [
@@ -155,6 +160,30 @@ impl Simd for Avx2 {
             })
         }
 
+        fn lanes(self, v: Two) -> Two {
+            v
+        }
+
+        fn lanes_right(self, v: Two, by: u8) -> Two {
+            each!(h => _mm256_srl_epi32(v[h], _mm_cvtsi32_si128(i32::from(by))))
+        }
+
+        fn lanes_left(self, v: Two, by: u8) -> Two {
+            each!(h => _mm256_sll_epi32(v[h], _mm_cvtsi32_si128(i32::from(by))))
+        }
+
+        fn lanes_and(self, v: Two, mask: u32) -> Two {
+            each!(h => _mm256_and_si256(v[h], _mm256_set1_epi32(mask as i32)))
+        }
+
+        fn lanes_or(self, a: Two, b: Two) -> Two {
+            self.or(a, b)
+        }
+
+        fn lanes_xor(self, v: Two, mask: u32) -> Two {
+            each!(h => _mm256_xor_si256(v[h], _mm256_set1_epi32(mask as i32)))
+        }
+
         fn splat(self, v: i32) -> Two {
             [_mm256_set1_epi32(v); 2]
         }
@@ -217,6 +246,19 @@ impl Simd for Avx2 {
         fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [Two; 4] {
             let (low, high) = (self.columns_of_8(rows, 0, at), self.columns_of_8(rows, 8, at));
             [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
+        }
+
+        fn rows(self, columns: [Two; 4]) -> [[u8; 16]; 16] {
+            let mut rows = [[0; 16]; 16];
+            for h in 0..2 {
+                let [a, b, c, d] = [columns[0][h], columns[1][h], columns[2][h], columns[3][h]];
+                for (r, two) in self.turn_quarters(a, b, c, d).into_iter().enumerate() {
+                    let (low, high) = (_mm256_castsi256_si128(two), _mm256_extracti128_si256::<1>(two));
+                    _mm_storeu_si128(rows[8 * h + r].as_mut_ptr().cast(), low);
+                    _mm_storeu_si128(rows[8 * h + r + 4].as_mut_ptr().cast(), high);
+                }
+            }
+            rows
         }
 
         fn signed_byte(self, v: Two, i: usize) -> Two {

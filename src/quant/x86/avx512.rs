@@ -28,6 +28,18 @@ impl<const VNNI: bool> Avx512<VNNI> {
             _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd))
         }
 
+        /// In every quarter the 4 × 4 words of that quarter of the four, rows and columns exchanged.
+        fn turn_quarters(self, a: __m512i, b: __m512i, c: __m512i, d: __m512i) -> [__m512i; 4] {
+            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+            let (ab2, cd2) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+            [
+                _mm512_unpacklo_epi64(ab, cd),
+                _mm512_unpackhi_epi64(ab, cd),
+                _mm512_unpacklo_epi64(ab2, cd2),
+                _mm512_unpackhi_epi64(ab2, cd2),
+            ]
+        }
+
         /// The same count in the four lanes of a quarter.
         fn counts(self, by: [u8; 4]) -> __m512i {
             let [a, b, c, d] = [i32::from(by[0]), i32::from(by[1]), i32::from(by[2]), i32::from(by[3])];
@@ -95,6 +107,30 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
 
         fn where_set(self, low: u32, high: u32, value: u8) -> __m512i {
             _mm512_maskz_set1_epi8(u64::from(high) << 32 | u64::from(low), value as i8)
+        }
+
+        fn lanes(self, v: __m512i) -> __m512i {
+            v
+        }
+
+        fn lanes_right(self, v: __m512i, by: u8) -> __m512i {
+            _mm512_srl_epi32(v, _mm_cvtsi32_si128(i32::from(by)))
+        }
+
+        fn lanes_left(self, v: __m512i, by: u8) -> __m512i {
+            _mm512_sll_epi32(v, _mm_cvtsi32_si128(i32::from(by)))
+        }
+
+        fn lanes_and(self, v: __m512i, mask: u32) -> __m512i {
+            _mm512_and_si512(v, _mm512_set1_epi32(mask as i32))
+        }
+
+        fn lanes_or(self, a: __m512i, b: __m512i) -> __m512i {
+            _mm512_or_si512(a, b)
+        }
+
+        fn lanes_xor(self, v: __m512i, mask: u32) -> __m512i {
+            _mm512_xor_si512(v, _mm512_set1_epi32(mask as i32))
         }
 
         fn splat(self, v: i32) -> __m512i {
@@ -171,14 +207,18 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
                 *four = _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128(rows[r + 12].as_ptr().add(at).cast()));
             }
             let [a, b, c, d] = four;
-            let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
-            let (ab2, cd2) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
-            [
-                _mm512_unpacklo_epi64(ab, cd),
-                _mm512_unpackhi_epi64(ab, cd),
-                _mm512_unpacklo_epi64(ab2, cd2),
-                _mm512_unpackhi_epi64(ab2, cd2),
-            ]
+            self.turn_quarters(a, b, c, d)
+        }
+
+        fn rows(self, columns: [__m512i; 4]) -> [[u8; 16]; 16] {
+            let mut rows = [[0; 16]; 16];
+            for (r, four) in self.turn_quarters(columns[0], columns[1], columns[2], columns[3]).into_iter().enumerate() {
+                _mm_storeu_si128(rows[r].as_mut_ptr().cast(), _mm512_castsi512_si128(four));
+                _mm_storeu_si128(rows[r + 4].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<1>(four));
+                _mm_storeu_si128(rows[r + 8].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<2>(four));
+                _mm_storeu_si128(rows[r + 12].as_mut_ptr().cast(), _mm512_extracti32x4_epi32::<3>(four));
+            }
+            rows
         }
 
         fn signed_byte(self, v: __m512i, i: usize) -> __m512i {
