@@ -14,7 +14,6 @@ use super::simd::Simd;
 use bytemuck::Pod;
 
 pub use plain::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
-pub(super) use table::e8m0_halved;
 pub use table::{E2M1_DOUBLED, IQ4_NL, IQ4_VALUES, IQ4_XS, MXFP4};
 pub use wide::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 

@@ -10,6 +10,38 @@ mod portable;
 
 pub use portable::Portable;
 
+/// 16 rows of bytes that lie a stride apart.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    bytes: &'a [u8],
+    stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// `bytes` cut into 16 rows of `stride`.
+    #[inline(always)]
+    pub fn new(bytes: &'a [u8]) -> Rows<'a> {
+        assert!(bytes.len().is_multiple_of(16), "16 equal rows");
+        Rows { bytes, stride: bytes.len() / 16 }
+    }
+
+    /// 16 bytes of row `r`.
+    #[inline(always)]
+    pub fn sixteen(&self, r: usize, at: usize) -> &'a [u8; 16] {
+        match self.bytes[r * self.stride + at..].first_chunk() {
+            Some(bytes) => bytes,
+            None => unreachable!("16 bytes are inside the row"),
+        }
+    }
+
+    /// All bytes and the stride, after it is certain that each row has 16 bytes from `at`.
+    #[inline(always)]
+    pub fn checked(&self, at: usize) -> (&'a [u8], usize) {
+        assert!(at + 16 <= self.stride, "columns lie inside the rows");
+        (self.bytes, self.stride)
+    }
+}
+
 /// A vector unit; a value of an implementing type is the proof that the machine has it.
 pub trait Simd: Copy {
     /// 64 bytes: weight codes (unsigned) or activations (signed).
@@ -23,8 +55,6 @@ pub trait Simd: Copy {
 
     /// 64 bytes from memory.
     fn load(self, from: &[u8; 64]) -> Self::Bytes;
-    /// 64 bytes to memory.
-    fn store(self, v: Self::Bytes, to: &mut [u8; 64]);
     /// 32 bytes in both halves.
     fn twice(self, half: &[u8; 32]) -> Self::Bytes;
     /// Two halves side by side.
@@ -39,6 +69,10 @@ pub trait Simd: Copy {
     fn shift_right(self, v: Self::Bytes, by: [u8; 4]) -> Self::Bytes;
     /// Each byte shifted left, with the same reservation for the bits that come in from below.
     fn shift_left(self, v: Self::Bytes, by: [u8; 4]) -> Self::Bytes;
+    /// Each byte shifted right by the same count, with the same reservation.
+    fn right(self, v: Self::Bytes, by: u8) -> Self::Bytes;
+    /// Each byte shifted left by the same count, with the same reservation.
+    fn left(self, v: Self::Bytes, by: u8) -> Self::Bytes;
     /// Every byte masked.
     fn and(self, v: Self::Bytes, mask: u8) -> Self::Bytes;
     /// Every byte with these bits flipped.
@@ -52,6 +86,8 @@ pub trait Simd: Copy {
 
     /// Bytes as the lanes that they make up, lowest byte first.
     fn lanes(self, v: Self::Bytes) -> Self::Lanes;
+    /// Lanes as the bytes that make them up.
+    fn bytes(self, v: Self::Lanes) -> Self::Bytes;
     /// Every lane shifted right, zeros coming in.
     fn lanes_right(self, v: Self::Lanes, by: u8) -> Self::Lanes;
     /// Every lane shifted left.
@@ -84,7 +120,7 @@ pub trait Simd: Copy {
     fn half_sums(self, v: &[Self::Lanes; 8]) -> Self::Lanes;
 
     /// Four columns of four bytes: vector `c` has bytes `at + 4c..at + 4c + 4` of row `r` in lane `r`.
-    fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [Self::Bytes; 4];
+    fn columns(self, rows: Rows, at: usize) -> [Self::Bytes; 4];
     /// Rows again from columns of words: the reverse of [`Simd::columns`] for rows of 16 bytes.
     fn rows(self, columns: [Self::Lanes; 4]) -> [[u8; 16]; 16];
     /// Byte `i` of each lane, widened as a signed number.
@@ -102,6 +138,10 @@ pub trait Simd: Copy {
     fn widen(self, halves: &[u8; 32]) -> Self::Floats;
     /// 16 upper halves of singles (bfloat16), little-endian bytes, widened exactly.
     fn widen_upper(self, halves: &[u8; 32]) -> Self::Floats;
+    /// The lower 16 bits of each lane as a half, widened exactly.
+    fn halves_of(self, v: Self::Lanes) -> Self::Floats;
+    /// Each lane's bits as a single.
+    fn from_bits(self, v: Self::Lanes) -> Self::Floats;
     /// Singles rounded to halves, ties to even, as little-endian bytes.
     fn narrow(self, v: Self::Floats) -> [u8; 32];
     /// 16 times the same single.

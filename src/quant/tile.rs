@@ -8,9 +8,10 @@ mod wide;
 
 use super::blocks::{BF16, F16, F32, Float};
 use super::floats::dots;
-use super::simd::Simd;
+use super::simd::{Rows, Simd};
 use super::{Format, Isa, Kernel, canon};
 use crate::with_block;
+use bytemuck::Pod;
 
 /// Weight rows that are multiplied together: the lanes of a vector.
 pub const LANES: usize = 16;
@@ -186,12 +187,11 @@ fn floats<W: Float, S: Simd, O: Output>(
     }
 }
 
-/// Up to [`LANES`] neighbouring rows of blocks; beyond the last, the last again.
+/// [`LANES`] neighbouring rows of blocks.
 struct Panel<'a, B> {
+    /// `[LANES][per_row]`; beyond the rows that are there, zeros.
     blocks: &'a [B],
     per_row: usize,
-    /// Offset of each row in `blocks`.
-    starts: [usize; LANES],
     /// Rows that are really there.
     rows: usize,
     /// The first of them, counted in the tile.
@@ -199,27 +199,17 @@ struct Panel<'a, B> {
     ahead: &'a [u8],
 }
 
-impl<'a, B> Panel<'a, B> {
-    /// The panels of a tile.
-    #[inline(always)]
-    fn all(blocks: &'a [B], per_row: usize, ahead: &'a [u8]) -> impl Iterator<Item = Panel<'a, B>> {
-        let rows = blocks.len() / per_row;
-        (0..rows).step_by(LANES).map(move |first| {
-            let here = (rows - first).min(LANES);
-            let mut starts = [0; LANES];
-            for (r, start) in starts.iter_mut().enumerate() {
-                *start = (first + r.min(here - 1)) * per_row;
-            }
-            // The last panel looks ahead to what follows the tile.
-            let ahead = if first + LANES < rows { &[] } else { ahead };
-            Panel { blocks, per_row, starts, rows: here, first, ahead }
-        })
-    }
-
+impl<'a, B: Pod> Panel<'a, B> {
     /// Block `b` of row `r`.
     #[inline(always)]
     fn block(&self, r: usize, b: usize) -> &'a B {
-        &self.blocks[self.starts[r] + b]
+        &self.blocks[r * self.per_row + b]
+    }
+
+    /// The rows as bytes.
+    #[inline(always)]
+    fn rows(&self) -> Rows<'a> {
+        Rows::new(bytemuck::cast_slice(self.blocks))
     }
 
     /// Asks for the share of what lies ahead that goes with block `b`.
@@ -237,3 +227,24 @@ impl<'a, B> Panel<'a, B> {
         out[self.first..self.first + self.rows].copy_from_slice(&values[..self.rows]);
     }
 }
+
+/// Runs `$product!(panel)` for the panels of a tile; the last looks ahead to what follows the tile.
+macro_rules! over_panels {
+    ($blocks:expr, $per_row:expr, $ahead:expr, $product:ident) => {{
+        let (blocks, per_row, ahead): (_, usize, _) = ($blocks, $per_row, $ahead);
+        let panels = blocks.chunks_exact(LANES * per_row);
+        let left = panels.remainder();
+        let last = (blocks.len() / per_row).saturating_sub(1) / LANES;
+        for (i, blocks) in panels.enumerate() {
+            let ahead = if i == last { ahead } else { &[] };
+            $product!(Panel { blocks, per_row, rows: LANES, first: i * LANES, ahead });
+        }
+        if !left.is_empty() {
+            let mut whole: Vec<B> = bytemuck::zeroed_vec(LANES * per_row);
+            whole[..left.len()].copy_from_slice(left);
+            let rows = left.len() / per_row;
+            $product!(Panel { blocks: &whole, per_row, rows, first: last * LANES, ahead });
+        }
+    }};
+}
+use over_panels;

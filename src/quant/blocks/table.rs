@@ -75,7 +75,7 @@ fn look_up(table: &[i8; 16], bytes: &[u8; 16], q: &mut [i8; 32]) {
 
 /// Half of the E8M0 number `e`, i.e. 2^(e − 128); its two smallest values are subnormal singles.
 #[inline(always)]
-pub fn e8m0_halved(e: u8) -> f32 {
+fn e8m0_halved(e: u8) -> f32 {
     let e = u32::from(e);
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e - 1) << 23 })
 }

@@ -3,7 +3,7 @@
 //! Owns: what each operation means, element by element. Refuses to know: any instruction set; the compiler does what
 //! it can.
 
-use super::Simd;
+use super::{Rows, Simd};
 use crate::quant::blocks::f16_to_f32;
 use std::array::from_fn;
 
@@ -26,11 +26,6 @@ impl Simd for Portable {
     #[inline(always)]
     fn load(self, from: &[u8; 64]) -> [u8; 64] {
         *from
-    }
-
-    #[inline(always)]
-    fn store(self, v: [u8; 64], to: &mut [u8; 64]) {
-        *to = v;
     }
 
     #[inline(always)]
@@ -71,6 +66,16 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn right(self, v: [u8; 64], by: u8) -> [u8; 64] {
+        v.map(|b| b >> by)
+    }
+
+    #[inline(always)]
+    fn left(self, v: [u8; 64], by: u8) -> [u8; 64] {
+        v.map(|b| b << by)
+    }
+
+    #[inline(always)]
     fn and(self, v: [u8; 64], mask: u8) -> [u8; 64] {
         v.map(|b| b & mask)
     }
@@ -99,6 +104,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn lanes(self, v: [u8; 64]) -> [i32; 16] {
         from_fn(|l| i32::from_le_bytes(v.as_chunks().0[l]))
+    }
+
+    #[inline(always)]
+    fn bytes(self, v: [i32; 16]) -> [u8; 64] {
+        from_fn(|i| v[i / 4].to_le_bytes()[i % 4])
     }
 
     #[inline(always)]
@@ -178,8 +188,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [[u8; 64]; 4] {
-        from_fn(|c| from_fn(|i| rows[i / 4][at + 4 * c + i % 4]))
+    fn columns(self, rows: Rows, at: usize) -> [[u8; 64]; 4] {
+        from_fn(|c| from_fn(|i| rows.sixteen(i / 4, at)[4 * c + i % 4]))
     }
 
     #[inline(always)]
@@ -220,6 +230,16 @@ impl Simd for Portable {
     #[inline(always)]
     fn widen_upper(self, halves: &[u8; 32]) -> [f32; 16] {
         from_fn(|i| f32::from_bits(u32::from(u16::from_le_bytes(halves.as_chunks().0[i])) << 16))
+    }
+
+    #[inline(always)]
+    fn halves_of(self, v: [i32; 16]) -> [f32; 16] {
+        v.map(|v| f16_to_f32(v as u16))
+    }
+
+    #[inline(always)]
+    fn from_bits(self, v: [i32; 16]) -> [f32; 16] {
+        v.map(|v| f32::from_bits(v as u32))
     }
 
     #[inline(always)]

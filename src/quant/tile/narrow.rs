@@ -4,9 +4,8 @@
 //!
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
-use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use super::{Activations, Block, FEW, LANES, MOST, Output, Panel, over_panels};
 use crate::quant::codes::Narrow;
-use crate::quant::codes::halves;
 use crate::quant::simd::Simd;
 
 /// Weights in a block, and sums of activations that go with them.
@@ -24,11 +23,8 @@ struct Scales<S: Simd> {
 impl<S: Simd> Scales<S> {
     #[inline(always)]
     fn new<B: Narrow>(s: S, panel: &Panel<B>, b: usize) -> Self {
-        let (mut d, mut dmin) = ([0; LANES], [0; LANES]);
-        for r in 0..LANES {
-            (d[r], dmin[r]) = panel.block(r, b).stored();
-        }
-        Scales { d: B::widen(s, &d), dmin: s.widen(&halves(&dmin)) }
+        let (d, dmin) = B::scales(s, panel.rows(), b * size_of::<B>());
+        Scales { d, dmin }
     }
 
     /// Chains a block's terms on: `i` is `Σ u·x`.
@@ -51,19 +47,23 @@ pub fn product<B: Narrow, S: Simd, O: Output>(
     pairs: &[(u32, u32)],
     out: &mut O,
 ) {
-    for panel in Panel::all(blocks, x.width / N, ahead) {
-        match pairs {
-            [] => {}
-            [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
-            [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
-            [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
-            _ => {
-                for pairs in pairs.chunks(MOST) {
-                    many(s, &panel, x, pairs, out);
+    macro_rules! product {
+        ($panel:expr) => {{
+            let panel: Panel<B> = $panel;
+            match pairs {
+                [] => {}
+                [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
+                [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
+                [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+                _ => {
+                    for pairs in pairs.chunks(MOST) {
+                        many(s, &panel, x, pairs, out);
+                    }
                 }
             }
-        }
+        }};
     }
+    over_panels!(blocks, x.width / N, ahead, product);
 }
 
 /// Two weight rows to a vector, their codes in registers for `R` activation rows; lanes are summed for 16 rows at once.
@@ -100,22 +100,15 @@ fn few<B: Narrow, S: Simd, O: Output, const R: usize>(
 /// 16 blocks turned so that lanes are weight rows.
 struct Turned<S: Simd> {
     /// Four weights of each row in a vector.
-    codes: [[S::Bytes; 4]; 2],
+    codes: [S::Bytes; N / 4],
     scales: Scales<S>,
 }
 
 impl<S: Simd> Turned<S> {
     #[inline(always)]
     fn new<B: Narrow>(s: S, panel: &Panel<B>, b: usize) -> Self {
-        let mut rows = [[0; N]; LANES];
-        for r in 0..LANES / 2 {
-            let mut both = [0; 64];
-            s.store(B::codes(s, [panel.block(r, b), panel.block(r + LANES / 2, b)]), &mut both);
-            let (low, high) = both.split_at(N);
-            rows[r].copy_from_slice(low);
-            rows[r + LANES / 2].copy_from_slice(high);
-        }
-        Turned { codes: [s.columns(&rows, 0), s.columns(&rows, 16)], scales: Scales::new(s, panel, b) }
+        let codes = B::turned(s, panel.rows(), b * size_of::<B>());
+        Turned { codes, scales: Scales::new(s, panel, b) }
     }
 
     /// One block's terms chained on for `R` activation rows.
@@ -132,7 +125,7 @@ impl<S: Simd> Turned<S> {
             *row = x.block(pair.0 as usize, b);
         }
         let mut dots = [s.splat(0); R];
-        for (k, codes) in self.codes.as_flattened().iter().enumerate() {
+        for (k, codes) in self.codes.iter().enumerate() {
             for a in 0..R {
                 dots[a] = s.dot(dots[a], *codes, s.splat4(rows[a].q.as_chunks().0[k]), B::FULL);
             }

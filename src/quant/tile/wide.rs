@@ -5,9 +5,9 @@
 //! With codes `u = q + OFFSET` a block's integers are `I = Σ scale·u·x − OFFSET · Σ scale·(Σ x)` and, where there are
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
-use super::{Activations, Block, FEW, LANES, MOST, Output, Panel};
+use super::{Activations, Block, FEW, LANES, MOST, Output, Panel, over_panels};
 
-use crate::quant::codes::{Sides, Wide, halves};
+use crate::quant::codes::{Sides, Wide};
 use crate::quant::simd::Simd;
 
 /// Weights in a block, and sums of activations that go with them.
@@ -21,21 +21,12 @@ struct Beside<S: Simd> {
     sides: Sides<S>,
     /// A pair of i16 for each pair of activation sums: minima, or scales where codes have an offset.
     pairs: [S::Lanes; SUMS / 2],
-    d: S::Floats,
-    dmin: S::Floats,
 }
 
 impl<S: Simd> Beside<S> {
     #[inline(always)]
     fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize) -> Self {
-        let (mut packed, mut d, mut dmin) = ([[0; 16]; LANES], [0; LANES], [0; LANES]);
-        for r in 0..LANES {
-            let block = panel.block(r, b);
-            packed[r] = *block.packed();
-            (d[r], dmin[r]) = block.halves();
-        }
-        let [w, x, y, z] = s.columns(&packed, 0);
-        let sides = B::sides(s, [s.lanes(w), s.lanes(x), s.lanes(y), s.lanes(z)]);
+        let sides = B::sides(s, panel.rows(), b * size_of::<B>());
         let mut pairs = [s.splat(0); SUMS / 2];
         if B::SUB == 16 {
             let from = if B::HAS_MIN { &sides.minima } else { &sides.scales };
@@ -49,7 +40,7 @@ impl<S: Simd> Beside<S> {
                 *pair = s.signed_pair(sides.scales[first + j / 4], j % 4, j % 4);
             }
         }
-        Beside { sides, pairs, d: s.widen(&halves(&d)), dmin: s.widen(&halves(&dmin)) }
+        Beside { sides, pairs }
     }
 
     /// The scale of each sub-block.
@@ -74,8 +65,8 @@ impl<S: Simd> Beside<S> {
         }
         let d_x = s.splat_float(x.d);
         let i = if B::OFFSET == 0 { i } else { s.add(i, s.mul(side, s.splat(-B::OFFSET))) };
-        let acc = s.fma(s.mul_floats(self.d, d_x), s.to_floats(i), acc);
-        if B::HAS_MIN { s.fnma(s.mul_floats(self.dmin, d_x), s.to_floats(side), acc) } else { acc }
+        let acc = s.fma(s.mul_floats(self.sides.d, d_x), s.to_floats(i), acc);
+        if B::HAS_MIN { s.fnma(s.mul_floats(self.sides.dmin, d_x), s.to_floats(side), acc) } else { acc }
     }
 }
 
@@ -88,19 +79,23 @@ pub fn product<B: Wide, S: Simd, O: Output>(
     pairs: &[(u32, u32)],
     out: &mut O,
 ) {
-    for panel in Panel::all(blocks, x.width / N, ahead) {
-        match pairs {
-            [] => {}
-            [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
-            [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
-            [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
-            _ => {
-                for pairs in pairs.chunks(MOST) {
-                    many(s, &panel, x, pairs, out);
+    macro_rules! product {
+        ($panel:expr) => {{
+            let panel: Panel<B> = $panel;
+            match pairs {
+                [] => {}
+                [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
+                [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
+                [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+                _ => {
+                    for pairs in pairs.chunks(MOST) {
+                        many(s, &panel, x, pairs, out);
+                    }
                 }
             }
-        }
+        }};
     }
+    over_panels!(blocks, x.width / N, ahead, product);
 }
 
 /// Weight row by weight row: codes stay in registers for `R` activation rows, lanes are summed for 16 rows at once.
@@ -150,23 +145,16 @@ fn few<B: Wide, S: Simd, O: Output, const R: usize>(
 /// 16 blocks turned so that lanes are weight rows.
 struct Turned<S: Simd> {
     /// Four weights of each row in a vector.
-    codes: [[S::Bytes; 4]; 16],
+    codes: [S::Bytes; N / 4],
     scales: [S::Lanes; 16],
     beside: Beside<S>,
 }
 
 impl<S: Simd> Turned<S> {
     #[inline(always)]
-    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, rows: &mut [[u8; N]; LANES]) -> Self {
-        for (r, row) in rows.iter_mut().enumerate() {
-            for (codes, to) in panel.block(r, b).codes(s).into_iter().zip(row.as_chunks_mut().0) {
-                s.store(codes, to);
-            }
-        }
-        let mut codes = [[s.splat4([0; 4]); 4]; 16];
-        for (c, codes) in codes.iter_mut().enumerate() {
-            *codes = s.columns(rows, 16 * c);
-        }
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize) -> Self {
+        let mut codes = [s.splat4([0; 4]); N / 4];
+        B::turned(s, panel.rows(), b * size_of::<B>(), &mut codes);
         let beside = Beside::new(s, panel, b);
         Turned { codes, scales: beside.scales::<B>(s), beside }
     }
@@ -175,15 +163,13 @@ impl<S: Simd> Turned<S> {
     #[inline(always)]
     fn dot<B: Wide, const R: usize>(&self, s: S, x: &[X; R]) -> [S::Lanes; R] {
         let mut total = [s.splat(0); R];
-        let columns = B::SUB / 16;
-        for (sub, (codes, scale)) in self.codes.chunks_exact(columns).zip(&self.scales).enumerate() {
+        let vectors = B::SUB / 4;
+        for (sub, (codes, scale)) in self.codes.chunks_exact(vectors).zip(&self.scales).enumerate() {
             let mut part = [s.splat(0); R];
-            for (c, codes) in codes.iter().enumerate() {
-                for (k, codes) in codes.iter().enumerate() {
-                    for a in 0..R {
-                        let four = x[a].q.as_chunks().0[(sub * columns + c) * 4 + k];
-                        part[a] = s.dot(part[a], *codes, s.splat4(four), B::FULL);
-                    }
+            for (k, codes) in codes.iter().enumerate() {
+                for a in 0..R {
+                    let four = x[a].q.as_chunks().0[sub * vectors + k];
+                    part[a] = s.dot(part[a], *codes, s.splat4(four), B::FULL);
                 }
             }
             for a in 0..R {
@@ -218,10 +204,9 @@ impl<S: Simd> Turned<S> {
 #[inline(always)]
 fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
     let mut acc = [[0.0; LANES]; MOST];
-    let mut rows = [[0; N]; LANES];
     for b in 0..panel.per_row {
         panel.prefetch(s, b);
-        let turned = Turned::new(s, panel, b, &mut rows);
+        let turned = Turned::new(s, panel, b);
         let mut a = 0;
         while a < pairs.len() {
             let (left, acc) = (&pairs[a..], &mut acc[a..]);

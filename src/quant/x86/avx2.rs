@@ -3,7 +3,7 @@
 //! Owns: 256-bit registers, two to a logical vector. Refuses to know: formats.
 
 use super::{PAIR_TOPS, SCALE_TOPS, operations};
-use crate::quant::simd::Simd;
+use crate::quant::simd::{Rows, Simd};
 use std::arch::x86_64::*;
 
 /// AVX2, FMA and F16C.
@@ -63,17 +63,15 @@ impl Avx2 {
             _mm256_add_epi32(_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b))
         }
 
-        /// [`Simd::columns`] of 8 rows.
-        fn columns_of_8<const N: usize>(self, rows: &[[u8; N]; 16], first: usize, at: usize) -> [__m256i; 4] {
-            assert!(at + 16 <= N, "columns lie inside the rows");
+        /// [`Simd::columns`] of 8 rows from `start`.
+        fn columns_of_8(self, start: *const u8, stride: usize) -> [__m256i; 4] {
             let mut two = [_mm256_setzero_si256(); 4];
             for (r, two) in two.iter_mut().enumerate() {
-                let low = _mm_loadu_si128(rows[first + r].as_ptr().add(at).cast());
-                let high = _mm_loadu_si128(rows[first + r + 4].as_ptr().add(at).cast());
+                let low = _mm_loadu_si128(start.add(r * stride).cast());
+                let high = _mm_loadu_si128(start.add((r + 4) * stride).cast());
                 *two = _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high);
             }
-            let [a, b, c, d] = two;
-            self.turn_quarters(a, b, c, d)
+            self.turn_quarters(two[0], two[1], two[2], two[3])
         }
 
         /// In every half the 4 × 4 words of that half of the four, rows and columns exchanged.
@@ -101,12 +99,6 @@ impl Simd for Avx2 {
             each!(h => _mm256_loadu_si256(from.as_ptr().add(32 * h).cast()))
         }
 
-        fn store(self, v: Two, to: &mut [u8; 64]) {
-            for (h, v) in v.into_iter().enumerate() {
-                _mm256_storeu_si256(to.as_mut_ptr().add(32 * h).cast(), v);
-            }
-        }
-
         fn twice(self, half: &[u8; 32]) -> Two {
             [self.half(half); 2]
         }
@@ -129,6 +121,14 @@ impl Simd for Avx2 {
 
         fn shift_left(self, v: Two, by: [u8; 4]) -> Two {
             each!(h => _mm256_sllv_epi32(v[h], self.counts(by[2 * h], by[2 * h + 1])))
+        }
+
+        fn right(self, v: Two, by: u8) -> Two {
+            self.lanes_right(v, by)
+        }
+
+        fn left(self, v: Two, by: u8) -> Two {
+            self.lanes_left(v, by)
         }
 
         fn and(self, v: Two, mask: u8) -> Two {
@@ -161,6 +161,10 @@ impl Simd for Avx2 {
         }
 
         fn lanes(self, v: Two) -> Two {
+            v
+        }
+
+        fn bytes(self, v: Two) -> Two {
             v
         }
 
@@ -243,8 +247,10 @@ impl Simd for Avx2 {
             each!(h => self.sums_of_8([v[0][h], v[1][h], v[2][h], v[3][h], v[4][h], v[5][h], v[6][h], v[7][h]]))
         }
 
-        fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [Two; 4] {
-            let (low, high) = (self.columns_of_8(rows, 0, at), self.columns_of_8(rows, 8, at));
+        fn columns(self, rows: Rows, at: usize) -> [Two; 4] {
+            let (bytes, stride) = rows.checked(at);
+            let start = bytes.as_ptr().add(at);
+            let (low, high) = (self.columns_of_8(start, stride), self.columns_of_8(start.add(8 * stride), stride));
             [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
         }
 
@@ -294,6 +300,18 @@ impl Simd for Avx2 {
                 let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(halves.as_ptr().add(16 * h).cast()));
                 _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
             })
+        }
+
+        fn halves_of(self, v: Two) -> [__m256; 2] {
+            let lower = self.lanes_and(v, 0xffff);
+            // Packing works in each half of a register; the second step puts the halves in order.
+            let packed = _mm256_packus_epi32(lower[0], lower[1]);
+            let packed = _mm256_permute4x64_epi64::<0xd8>(packed);
+            [_mm256_cvtph_ps(_mm256_castsi256_si128(packed)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed))]
+        }
+
+        fn from_bits(self, v: Two) -> [__m256; 2] {
+            each!(h => _mm256_castsi256_ps(v[h]))
         }
 
         fn narrow(self, v: [__m256; 2]) -> [u8; 32] {

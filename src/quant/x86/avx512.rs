@@ -3,7 +3,7 @@
 //! Owns: 512-bit registers. Refuses to know: formats.
 
 use super::{PAIR_TOPS, SCALE_TOPS, operations};
-use crate::quant::simd::Simd;
+use crate::quant::simd::{Rows, Simd};
 use std::arch::x86_64::*;
 
 /// AVX-512 F, BW, DQ and VL; with `VNNI` also its dot products.
@@ -59,10 +59,6 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_loadu_si512(from.as_ptr().cast())
         }
 
-        fn store(self, v: __m512i, to: &mut [u8; 64]) {
-            _mm512_storeu_si512(to.as_mut_ptr().cast(), v)
-        }
-
         fn twice(self, half: &[u8; 32]) -> __m512i {
             _mm512_broadcast_i64x4(_mm256_loadu_si256(half.as_ptr().cast()))
         }
@@ -89,6 +85,14 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_sllv_epi32(v, self.counts(by))
         }
 
+        fn right(self, v: __m512i, by: u8) -> __m512i {
+            self.lanes_right(v, by)
+        }
+
+        fn left(self, v: __m512i, by: u8) -> __m512i {
+            self.lanes_left(v, by)
+        }
+
         fn and(self, v: __m512i, mask: u8) -> __m512i {
             _mm512_and_si512(v, _mm512_set1_epi8(mask as i8))
         }
@@ -110,6 +114,10 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         }
 
         fn lanes(self, v: __m512i) -> __m512i {
+            v
+        }
+
+        fn bytes(self, v: __m512i) -> __m512i {
             v
         }
 
@@ -197,17 +205,17 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_shuffle_i64x2::<0xd8>(sums, sums)
         }
 
-        fn columns<const N: usize>(self, rows: &[[u8; N]; 16], at: usize) -> [__m512i; 4] {
-            assert!(at + 16 <= N, "columns lie inside the rows");
+        fn columns(self, rows: Rows, at: usize) -> [__m512i; 4] {
+            let (bytes, stride) = rows.checked(at);
+            let start = bytes.as_ptr().add(at);
             let mut four = [_mm512_setzero_si512(); 4];
             for (r, four) in four.iter_mut().enumerate() {
-                let v = _mm512_castsi128_si512(_mm_loadu_si128(rows[r].as_ptr().add(at).cast()));
-                let v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128(rows[r + 4].as_ptr().add(at).cast()));
-                let v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128(rows[r + 8].as_ptr().add(at).cast()));
-                *four = _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128(rows[r + 12].as_ptr().add(at).cast()));
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(start.add(r * stride).cast()));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128(start.add((r + 4) * stride).cast()));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128(start.add((r + 8) * stride).cast()));
+                *four = _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128(start.add((r + 12) * stride).cast()));
             }
-            let [a, b, c, d] = four;
-            self.turn_quarters(a, b, c, d)
+            self.turn_quarters(four[0], four[1], four[2], four[3])
         }
 
         fn rows(self, columns: [__m512i; 4]) -> [[u8; 16]; 16] {
@@ -250,6 +258,14 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
         fn widen_upper(self, halves: &[u8; 32]) -> __m512 {
             let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(halves.as_ptr().cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+
+        fn halves_of(self, v: __m512i) -> __m512 {
+            _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))
+        }
+
+        fn from_bits(self, v: __m512i) -> __m512 {
+            _mm512_castsi512_ps(v)
         }
 
         fn narrow(self, v: __m512) -> [u8; 32] {
