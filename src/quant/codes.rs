@@ -13,7 +13,7 @@ mod narrow;
 mod wide;
 
 use super::blocks::{Block, E2M1_DOUBLED, IQ4_VALUES};
-use super::simd::{Rows, Simd};
+use super::simd::{Ahead, Rows, Simd};
 
 /// A block of 256 weights.
 pub trait Wide: Block {
@@ -26,7 +26,8 @@ pub trait Wide: Block {
     fn codes<S: Simd>(&self, s: S) -> [S::Bytes; 4];
 
     /// The codes of the 16 blocks at `at` in each row: weights `4k..4k + 4` of block `r` in lane `r` of vector `k`.
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]);
+    /// Takes [`LINES`] of the lines ahead now and then.
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, into: (&mut [S::Bytes; 64], &mut Ahead));
 
     /// The scales and minima of the 16 blocks at `at` in each row.
     fn sides<S: Simd>(s: S, rows: Rows, at: usize) -> Sides<S>;
@@ -61,6 +62,9 @@ pub struct Sides<S: Simd> {
     /// Scale of the minima; unspecified without minima.
     pub dmin: S::Floats,
 }
+
+/// Lines asked for with each few columns that are turned.
+const LINES: usize = 4;
 
 /// The same byte four times.
 const fn each(byte: u8) -> u32 {

@@ -162,6 +162,40 @@ pub trait Simd: Copy {
     /// The sum of all lanes by the same tree.
     fn tree(self, v: Self::Floats) -> f32;
 
-    /// Asks for memory that will be read soon.
-    fn prefetch(self, bytes: &[u8]);
+    /// Asks for the cache line of `byte`, which will be read soon.
+    fn prefetch(self, byte: &u8);
 }
+
+/// Memory that will be read after this, asked for little by little: a processor has few outstanding reads, and a burst
+/// of them holds up the reads that matter now.
+pub struct Ahead<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Ahead<'a> {
+    /// Nothing asked for yet.
+    #[inline(always)]
+    pub fn new(bytes: &'a [u8]) -> Ahead<'a> {
+        Ahead { bytes }
+    }
+
+    /// Lines that are left.
+    #[inline(always)]
+    pub fn lines(&self) -> usize {
+        self.bytes.len().div_ceil(LINE)
+    }
+
+    /// Asks for the next `lines` lines.
+    #[inline(always)]
+    pub fn step<S: Simd>(&mut self, s: S, lines: usize) {
+        for _ in 0..lines {
+            if let Some(byte) = self.bytes.first() {
+                s.prefetch(byte);
+                self.bytes = self.bytes.get(LINE..).unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// Bytes in a cache line.
+const LINE: usize = 64;

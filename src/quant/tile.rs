@@ -8,7 +8,7 @@ mod wide;
 
 use super::blocks::{BF16, F16, F32, Float};
 use super::floats::dots;
-use super::simd::{Rows, Simd};
+use super::simd::{Ahead, Rows, Simd};
 use super::{Format, Isa, Kernel, canon};
 use crate::with_block;
 use bytemuck::Pod;
@@ -212,11 +212,11 @@ impl<'a, B: Pod> Panel<'a, B> {
         Rows::new(bytemuck::cast_slice(self.blocks))
     }
 
-    /// Asks for the share of what lies ahead that goes with block `b`.
+    /// The share of what lies ahead that goes with block `b`.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, s: S, b: usize) {
+    fn ahead(&self, b: usize) -> Ahead<'a> {
         let (from, to) = (self.ahead.len() * b / self.per_row, self.ahead.len() * (b + 1) / self.per_row);
-        s.prefetch(&self.ahead[from..to]);
+        Ahead::new(&self.ahead[from..to])
     }
 
     /// Hands the sums of one activation row over.

@@ -2,9 +2,9 @@
 //!
 //! Owns: Q2_K to Q6_K, IQ4_XS. Refuses to know: anything but [`Wide`].
 
-use super::{IQ4_CODES, Sides, Wide, each, moved, nibbles, turned_nibbles, two_halves, words};
+use super::{IQ4_CODES, LINES, Sides, Wide, each, moved, nibbles, turned_nibbles, two_halves, words};
 use crate::quant::blocks::{IQ4_XS, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
-use crate::quant::simd::{Rows, Simd};
+use crate::quant::simd::{Ahead, Rows, Simd};
 use std::mem::offset_of;
 
 /// 2-bit codes, shifted to the bottom by the quarters' counts.
@@ -57,8 +57,9 @@ impl Wide for Q2_K {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         for (half, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            ahead.step(s, LINES);
             let packed = thirty_two(s, rows, at + offset_of!(Q2_K, qs) + 32 * half);
             for plane in 0..4 {
                 for k in 0..8 {
@@ -98,9 +99,10 @@ impl Wide for Q3_K {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         let mask = thirty_two(s, rows, at + offset_of!(Q3_K, hmask));
         for (half, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            ahead.step(s, LINES);
             let packed = thirty_two(s, rows, at + offset_of!(Q3_K, qs) + 32 * half);
             for plane in 0..4 {
                 for k in 0..8 {
@@ -142,8 +144,9 @@ impl Wide for Q4_K {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         for (group, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            ahead.step(s, LINES);
             let packed = thirty_two(s, rows, at + offset_of!(Q4_K, qs) + 32 * group);
             for k in 0..8 {
                 codes[k] = s.and(packed[k], 15);
@@ -174,9 +177,10 @@ impl Wide for Q5_K {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         let high = thirty_two(s, rows, at + offset_of!(Q5_K, qh));
         for (group, codes) in codes.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            ahead.step(s, LINES);
             let packed = thirty_two(s, rows, at + offset_of!(Q5_K, qs) + 32 * group);
             let bit = 2 * group as u8;
             for k in 0..8 {
@@ -212,10 +216,11 @@ impl Wide for Q6_K {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         for (half, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
             let high = thirty_two(s, rows, at + offset_of!(Q6_K, qh) + 32 * half);
             for part in 0..2 {
+                ahead.step(s, LINES);
                 let low = thirty_two(s, rows, at + offset_of!(Q6_K, ql) + 64 * half + 32 * part);
                 let bit = 2 * part as u8;
                 for k in 0..8 {
@@ -252,8 +257,9 @@ impl Wide for IQ4_XS {
     }
 
     #[inline(always)]
-    fn turned<S: Simd>(s: S, rows: Rows, at: usize, codes: &mut [S::Bytes; 64]) {
+    fn turned<S: Simd>(s: S, rows: Rows, at: usize, (codes, ahead): (&mut [S::Bytes; 64], &mut Ahead)) {
         for (sub, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            ahead.step(s, LINES / 2);
             let nibbles = turned_nibbles(s, rows, at + offset_of!(IQ4_XS, qs) + 16 * sub);
             for k in 0..8 {
                 codes[k] = s.look_up(&IQ4_CODES, nibbles[k]);

@@ -293,5 +293,5 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _bytes: &[u8]) {}
+    fn prefetch(self, _byte: &u8) {}
 }

@@ -78,7 +78,8 @@ fn few<B: Narrow, S: Simd, O: Output, const R: usize>(
     let mut acc = [s.splat_float(0.0); R];
     let mut lanes = [[s.splat(0); LANES / 2]; R];
     for b in 0..panel.per_row {
-        panel.prefetch(s, b);
+        let mut ahead = panel.ahead(b);
+        ahead.step(s, ahead.lines());
         for r in 0..LANES / 2 {
             let codes = B::codes(s, [panel.block(r, b), panel.block(r + LANES / 2, b)]);
             for (lanes, pair) in lanes.iter_mut().zip(pairs) {
@@ -142,7 +143,8 @@ impl<S: Simd> Turned<S> {
 fn many<B: Narrow, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
     let mut acc = [[0.0; LANES]; MOST];
     for b in 0..panel.per_row {
-        panel.prefetch(s, b);
+        let mut ahead = panel.ahead(b);
+        ahead.step(s, ahead.lines());
         let turned = Turned::new(s, panel, b);
         let mut a = 0;
         while a < pairs.len() {

@@ -8,7 +8,7 @@
 use super::{Activations, Block, FEW, LANES, MOST, Output, Panel, over_panels};
 
 use crate::quant::codes::{Sides, Wide};
-use crate::quant::simd::Simd;
+use crate::quant::simd::{Ahead, Simd};
 
 /// Weights in a block, and sums of activations that go with them.
 const N: usize = 256;
@@ -110,10 +110,12 @@ fn few<B: Wide, S: Simd, O: Output, const R: usize>(
     let mut acc = [s.splat_float(0.0); R];
     let mut lanes = [[s.splat(0); LANES]; R];
     for b in 0..panel.per_row {
-        panel.prefetch(s, b);
+        let mut ahead = panel.ahead(b);
+        let lines = ahead.lines().div_ceil(LANES);
         let beside = Beside::new(s, panel, b);
         let scales = s.rows(beside.sides.scales);
         for r in 0..LANES {
+            ahead.step(s, lines);
             let scales = s.scales(&scales[r], B::SUB);
             let codes = panel.block(r, b).codes(s);
             for (lanes, pair) in lanes.iter_mut().zip(pairs) {
@@ -152,19 +154,20 @@ struct Turned<S: Simd> {
 
 impl<S: Simd> Turned<S> {
     #[inline(always)]
-    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize) -> Self {
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, ahead: &mut Ahead) -> Self {
         let mut codes = [s.splat4([0; 4]); N / 4];
-        B::turned(s, panel.rows(), b * size_of::<B>(), &mut codes);
+        B::turned(s, panel.rows(), b * size_of::<B>(), (&mut codes, ahead));
         let beside = Beside::new(s, panel, b);
         Turned { codes, scales: beside.scales::<B>(s), beside }
     }
 
     /// `Σ scale·u·x` of `R` activation rows.
     #[inline(always)]
-    fn dot<B: Wide, const R: usize>(&self, s: S, x: &[X; R]) -> [S::Lanes; R] {
+    fn dot<B: Wide, const R: usize>(&self, s: S, x: &[X; R], (ahead, lines): (&mut Ahead, usize)) -> [S::Lanes; R] {
         let mut total = [s.splat(0); R];
         let vectors = B::SUB / 4;
         for (sub, (codes, scale)) in self.codes.chunks_exact(vectors).zip(&self.scales).enumerate() {
+            ahead.step(s, lines);
             let mut part = [s.splat(0); R];
             for (k, codes) in codes.iter().enumerate() {
                 for a in 0..R {
@@ -186,13 +189,13 @@ impl<S: Simd> Turned<S> {
         s: S,
         x: &Activations,
         (b, pairs): (usize, &[(u32, u32)]),
-        acc: &mut [[f32; LANES]],
+        (acc, ahead): (&mut [[f32; LANES]], (&mut Ahead, usize)),
     ) {
         let mut rows = [x.block(pairs[0].0 as usize, b); R];
         for (row, pair) in rows.iter_mut().zip(pairs) {
             *row = x.block(pair.0 as usize, b);
         }
-        let dots = self.dot::<B, R>(s, &rows);
+        let dots = self.dot::<B, R>(s, &rows, ahead);
         for a in 0..R {
             let sum = self.beside.chain::<B>(s, s.load_floats(&acc[a]), rows[a], dots[a]);
             s.store_floats(sum, &mut acc[a]);
@@ -205,26 +208,28 @@ impl<S: Simd> Turned<S> {
 fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
     let mut acc = [[0.0; LANES]; MOST];
     for b in 0..panel.per_row {
-        panel.prefetch(s, b);
-        let turned = Turned::new(s, panel, b);
+        let mut ahead = panel.ahead(b);
+        let turned = Turned::new(s, panel, b, &mut ahead);
+        // What is left goes evenly with the steps of the dot products.
+        let lines = ahead.lines().div_ceil(pairs.len().div_ceil(8) * (N / B::SUB));
         let mut a = 0;
         while a < pairs.len() {
             let (left, acc) = (&pairs[a..], &mut acc[a..]);
             a += match left.len() {
                 8.. => {
-                    turned.chain::<B, 8>(s, x, (b, left), acc);
+                    turned.chain::<B, 8>(s, x, (b, left), (acc, (&mut ahead, lines)));
                     8
                 }
                 4.. => {
-                    turned.chain::<B, 4>(s, x, (b, left), acc);
+                    turned.chain::<B, 4>(s, x, (b, left), (acc, (&mut ahead, lines)));
                     4
                 }
                 2.. => {
-                    turned.chain::<B, 2>(s, x, (b, left), acc);
+                    turned.chain::<B, 2>(s, x, (b, left), (acc, (&mut ahead, lines)));
                     2
                 }
                 _ => {
-                    turned.chain::<B, 1>(s, x, (b, left), acc);
+                    turned.chain::<B, 1>(s, x, (b, left), (acc, (&mut ahead, lines)));
                     1
                 }
             };

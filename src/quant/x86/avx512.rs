@@ -333,10 +333,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
         }
 
-        fn prefetch(self, bytes: &[u8]) {
-            for line in bytes.chunks(64) {
-                _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
-            }
+        fn prefetch(self, byte: &u8) {
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast());
         }
     }
 }
