@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::matmul::{Matrix, TILE, input};
 use super::rows::Rows;
-use super::team::{Chunks, Grid, Phases};
+use super::team::{Chunks, Grid, Parts, Phases, Several};
 use crate::backend::Routing;
 use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, TileDot, canon, floats};
@@ -156,25 +156,34 @@ fn group(routes: &mut Routes, experts: usize) {
     }
 }
 
-/// One stacked product: every expert's matrix times its rows, `pairs` telling for each place the input row.
+/// Stacked products of one input: every expert's matrix times its rows, `pairs` telling for each place the input row.
 fn grouped(
     phases: &Phases,
     isa: Isa,
     (groups, pairs): (&[Group], &[(u32, u32)]),
-    (matrix, x): (&Matrix, &Rows),
-    out: &mut Rows,
+    x: &Rows,
+    into: &mut [(&Matrix, &mut Rows)],
 ) {
-    assert_eq!((matrix.cols(), matrix.rows()), (x.width(), out.width()), "an expert's widths");
-    let ranges: Vec<Range<usize>> = groups.iter().map(|g| g.places.clone()).collect();
-    let grid = Grid::new(out.write(pairs.len()), matrix.rows(), TILE, ranges);
-    let (tiles, x) = (grid.tiles(), input(x, matrix.format()));
-    let work = pairs.len() * matrix.rows() * matrix.cols();
-    phases.each(groups.len() * tiles, work, grid, |i, mut rect| {
-        let group = &groups[i / tiles];
+    let mut work = 0;
+    let mut grids = Vec::with_capacity(into.len());
+    let mut inputs = Vec::with_capacity(into.len());
+    for (matrix, out) in into.iter_mut() {
+        assert_eq!((matrix.cols(), matrix.rows()), (x.width(), out.width()), "an expert's widths");
+        work += pairs.len() * matrix.rows() * matrix.cols();
+        let ranges: Vec<Range<usize>> = groups.iter().map(|g| g.places.clone()).collect();
+        let grid = Grid::new(out.write(pairs.len()), matrix.rows(), TILE, ranges);
+        inputs.push((*matrix, input(x, matrix.format())));
+        grids.push(grid);
+    }
+    let grids = Several(grids);
+    phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
+        let (matrix, input) = inputs[which];
+        // Groups ascend and cover all places.
+        let group = &groups[groups.partition_point(|g| g.places.end <= rect.rows().start)];
         let weights = matrix.bytes(group.expert, rect.cols());
         let ahead = matrix.ahead(group.expert, rect.cols());
         let pairs = &pairs[group.places.clone()];
-        isa.run(TileDot { format: matrix.format(), weights, ahead, input: x, pairs, out: &mut rect });
+        isa.run(TileDot { format: matrix.format(), weights, ahead, input, pairs, out: &mut rect });
     });
 }
 
@@ -202,12 +211,11 @@ pub fn experts(
     }
     x.quantize(phases, isa, gate.format());
     x.quantize(phases, isa, up.format());
-    grouped(phases, isa, (groups, enter), (gate, x), &mut buffers.gate);
-    grouped(phases, isa, (groups, enter), (up, x), &mut buffers.up);
+    grouped(phases, isa, (groups, enter), x, &mut [(gate, &mut buffers.gate), (up, &mut buffers.up)]);
     super::norm::swiglu(phases, isa, &mut buffers.gate, &buffers.up);
     buffers.gate.quantize(phases, isa, down.format());
     let leave: Vec<(u32, u32)> = (0..enter.len() as u32).map(|p| (p, p)).collect();
-    grouped(phases, isa, (groups, &leave), (down, &buffers.gate), &mut buffers.down);
+    grouped(phases, isa, (groups, &leave), &buffers.gate, &mut [(down, &mut buffers.down)]);
 
     let (rows, width, down) = (x.len(), out.width(), &buffers.down);
     phases.each(rows, *used * rows * width, Chunks::new(out.write(rows), width), |row, out| {

@@ -195,15 +195,14 @@ impl Phases<'_> {
         };
         match self.team {
             Some(team) if work >= SOLO && items > 1 => {
-                let chunk = items.div_ceil(team.threads * 8).max(1);
                 let next = AtomicUsize::new(0);
+                // Large shares first, so that neighbouring items mostly meet on one thread; small ones at the end, so
+                // that the threads end together, whatever each of them is slowed down by.
+                let share = |from: usize| (items - from).div_ceil(team.threads * 4);
                 team.board.phase(&|| {
-                    loop {
-                        let from = next.fetch_add(chunk, Ordering::Relaxed);
-                        if from >= items {
-                            return;
-                        }
-                        run(from..(from + chunk).min(items));
+                    let take = |from| (from < items).then(|| from + share(from));
+                    while let Ok(from) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+                        run(from..from + share(from));
                     }
                 });
             }

@@ -145,18 +145,17 @@ fn few<B: Wide, S: Simd, O: Output, const R: usize>(
 }
 
 /// 16 blocks turned so that lanes are weight rows.
-struct Turned<S: Simd> {
+struct Turned<'c, S: Simd> {
     /// Four weights of each row in a vector.
-    codes: [S::Bytes; N / 4],
+    codes: &'c [S::Bytes; N / 4],
     scales: [S::Lanes; 16],
     beside: Beside<S>,
 }
 
-impl<S: Simd> Turned<S> {
+impl<'c, S: Simd> Turned<'c, S> {
     #[inline(always)]
-    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, ahead: &mut Ahead) -> Self {
-        let mut codes = [s.splat4([0; 4]); N / 4];
-        B::turned(s, panel.rows(), b * size_of::<B>(), (&mut codes, ahead));
+    fn new<B: Wide>(s: S, panel: &Panel<B>, b: usize, (codes, ahead): (&'c mut [S::Bytes; N / 4], &mut Ahead)) -> Self {
+        B::turned(s, panel.rows(), b * size_of::<B>(), (codes, ahead));
         let beside = Beside::new(s, panel, b);
         Turned { codes, scales: beside.scales::<B>(s), beside }
     }
@@ -207,9 +206,10 @@ impl<S: Simd> Turned<S> {
 #[inline(always)]
 fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
     let mut acc = [[0.0; LANES]; MOST];
+    let mut codes = [s.splat4([0; 4]); N / 4];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);
-        let turned = Turned::new(s, panel, b, &mut ahead);
+        let turned = Turned::new(s, panel, b, (&mut codes, &mut ahead));
         // What is left goes evenly with the steps of the dot products.
         let lines = ahead.lines().div_ceil(pairs.len().div_ceil(8) * (N / B::SUB));
         let mut a = 0;
