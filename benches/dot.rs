@@ -55,14 +55,8 @@ fn dot(c: &mut Criterion) {
             let mut out = Columns(vec![0.0; rows * TILE]);
             group.bench_function(format!("{rows} rows"), |b| {
                 b.iter(|| {
-                    isa.run(TileDot {
-                        format,
-                        weights: black_box(&weights),
-                        ahead: &[],
-                        input,
-                        pairs: &pairs,
-                        out: &mut out,
-                    });
+                    TileDot { format, weights: black_box(&weights), ahead: &[], input, pairs: &pairs, out: &mut out }
+                        .run(isa);
                     black_box(out.row(0)[0])
                 });
             });

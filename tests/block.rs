@@ -236,7 +236,7 @@ fn fast(isa: Isa, format: Format, weights: &[u8], x: &[Vec<f32>], width: usize) 
         Some(int8) => Input::Int8(int8),
         None => Input::Float { values: &values, width },
     };
-    isa.run(TileDot { format, weights, ahead: &[], input, pairs: &pairs, out: &mut out });
+    TileDot { format, weights, ahead: &[], input, pairs: &pairs, out: &mut out }.run(isa);
     bits(&out.values)
 }
 

@@ -16,10 +16,6 @@ use bytemuck::Pod;
 /// Weight rows that are multiplied together: the lanes of a vector.
 pub const LANES: usize = 16;
 
-/// Up to so many activation rows, weights are decoded row by row and meet the activations in registers; for more, they
-/// are turned once so that lanes are weight rows.
-const FEW: usize = 3;
-
 /// Activation rows that share one decoding of the weights.
 const MOST: usize = 64;
 
@@ -125,7 +121,7 @@ pub trait Output {
 }
 
 /// `out[o][r] = weights[r] · x[i]` for each pair `(i, o)` and each of the tile's weight rows.
-pub struct TileDot<'a, O: Output> {
+pub struct TileDot<'a> {
     /// Format of the weights.
     pub format: Format,
     /// Whole weight rows, one after another.
@@ -137,10 +133,17 @@ pub struct TileDot<'a, O: Output> {
     /// (input row, output row).
     pub pairs: &'a [(u32, u32)],
     /// Results.
-    pub out: &'a mut O,
+    pub out: &'a mut dyn Output,
 }
 
-impl<O: Output> Kernel for TileDot<'_, O> {
+impl TileDot<'_> {
+    /// Computes the tile. Compiled once, here: there is much of it.
+    pub fn run(self, isa: Isa) {
+        isa.run(self);
+    }
+}
+
+impl Kernel for TileDot<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -149,14 +152,14 @@ impl<O: Output> Kernel for TileDot<'_, O> {
         match input {
             Input::Int8(x) => with_block!(
                 format,
-                wide B => wide::product::<B, S, O>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
-                narrow B => narrow::product::<B, S, O>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
+                wide B => wide::product::<B, S>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
+                narrow B => narrow::product::<B, S>(s, (bytemuck::cast_slice(weights), ahead), x, pairs, out),
                 else => unreachable!("{format} multiplies float activations")
             ),
             Input::Float { values, width } => match format {
-                Format::F32 => floats::<F32, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
-                Format::F16 => floats::<F16, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
-                Format::BF16 => floats::<BF16, S, O>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
+                Format::F32 => floats::<F32, S>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
+                Format::F16 => floats::<F16, S>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
+                Format::BF16 => floats::<BF16, S>(s, (bytemuck::cast_slice(weights), width), values, pairs, out),
                 _ => unreachable!("{format} multiplies int8 activations"),
             },
         }
@@ -165,12 +168,12 @@ impl<O: Output> Kernel for TileDot<'_, O> {
 
 /// Float weights: four activation rows at a time.
 #[inline(always)]
-fn floats<W: Float, S: Simd, O: Output>(
+fn floats<W: Float, S: Simd>(
     s: S,
     (weights, width): (&[W], usize),
     x: &[f32],
     pairs: &[(u32, u32)],
-    out: &mut O,
+    out: &mut dyn Output,
 ) {
     let (fours, rest) = pairs.as_chunks::<4>();
     for (r, w) in weights.chunks_exact(width).enumerate() {

@@ -111,6 +111,6 @@ pub fn project(phases: &Phases, isa: Isa, x: &mut Rows, into: &mut [(&Matrix, &m
     phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
         let (matrix, input) = tiles[which];
         let (weights, ahead) = (matrix.bytes(0, rect.cols()), matrix.ahead(0, rect.cols()));
-        isa.run(TileDot { format: matrix.format(), weights, ahead, input, pairs: &pairs, out: &mut rect });
+        TileDot { format: matrix.format(), weights, ahead, input, pairs: &pairs, out: &mut rect }.run(isa);
     });
 }

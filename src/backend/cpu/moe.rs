@@ -183,7 +183,7 @@ fn grouped(
         let weights = matrix.bytes(group.expert, rect.cols());
         let ahead = matrix.ahead(group.expert, rect.cols());
         let pairs = &pairs[group.places.clone()];
-        isa.run(TileDot { format: matrix.format(), weights, ahead, input, pairs, out: &mut rect });
+        TileDot { format: matrix.format(), weights, ahead, input, pairs, out: &mut rect }.run(isa);
     });
 }
 

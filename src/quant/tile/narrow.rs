@@ -4,7 +4,7 @@
 //!
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
-use super::{Activations, Block, FEW, LANES, MOST, Output, Panel, over_panels};
+use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels};
 use crate::quant::codes::Narrow;
 use crate::quant::simd::Simd;
 
@@ -40,21 +40,20 @@ impl<S: Simd> Scales<S> {
 
 /// `out[o][r] = weights[r] · x[i]`; `ahead` is what follows the weights.
 #[inline(always)]
-pub fn product<B: Narrow, S: Simd, O: Output>(
+pub fn product<B: Narrow, S: Simd>(
     s: S,
     (blocks, ahead): (&[B], &[u8]),
     x: &Activations,
     pairs: &[(u32, u32)],
-    out: &mut O,
+    out: &mut dyn Output,
 ) {
     macro_rules! product {
         ($panel:expr) => {{
             let panel: Panel<B> = $panel;
             match pairs {
                 [] => {}
-                [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
-                [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
-                [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+                [a] => few::<B, S, 1>(s, &panel, x, &[*a], out),
+                [a, b] => few::<B, S, 2>(s, &panel, x, &[*a, *b], out),
                 _ => {
                     for pairs in pairs.chunks(MOST) {
                         many(s, &panel, x, pairs, out);
@@ -68,12 +67,12 @@ pub fn product<B: Narrow, S: Simd, O: Output>(
 
 /// Two weight rows to a vector, their codes in registers for `R` activation rows; lanes are summed for 16 rows at once.
 #[inline(always)]
-fn few<B: Narrow, S: Simd, O: Output, const R: usize>(
+fn few<B: Narrow, S: Simd, const R: usize>(
     s: S,
     panel: &Panel<B>,
     x: &Activations,
     pairs: &[(u32, u32); R],
-    out: &mut O,
+    out: &mut dyn Output,
 ) {
     let mut acc = [s.splat_float(0.0); R];
     let mut lanes = [[s.splat(0); LANES / 2]; R];
@@ -140,7 +139,7 @@ impl<S: Simd> Turned<S> {
 
 /// Block by block: turned once, then used for all activation rows.
 #[inline(always)]
-fn many<B: Narrow, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
+fn many<B: Narrow, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut dyn Output) {
     let mut acc = [[0.0; LANES]; MOST];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);

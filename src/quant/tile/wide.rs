@@ -5,7 +5,7 @@
 //! With codes `u = q + OFFSET` a block's integers are `I = Σ scale·u·x − OFFSET · Σ scale·(Σ x)` and, where there are
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
-use super::{Activations, Block, FEW, LANES, MOST, Output, Panel, over_panels};
+use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels};
 
 use crate::quant::codes::{Sides, Wide};
 use crate::quant::simd::{Ahead, Simd};
@@ -72,21 +72,20 @@ impl<S: Simd> Beside<S> {
 
 /// `out[o][r] = weights[r] · x[i]`; `ahead` is what follows the weights.
 #[inline(always)]
-pub fn product<B: Wide, S: Simd, O: Output>(
+pub fn product<B: Wide, S: Simd>(
     s: S,
     (blocks, ahead): (&[B], &[u8]),
     x: &Activations,
     pairs: &[(u32, u32)],
-    out: &mut O,
+    out: &mut dyn Output,
 ) {
     macro_rules! product {
         ($panel:expr) => {{
             let panel: Panel<B> = $panel;
             match pairs {
                 [] => {}
-                [a] => few::<B, S, O, 1>(s, &panel, x, &[*a], out),
-                [a, b] => few::<B, S, O, 2>(s, &panel, x, &[*a, *b], out),
-                [a, b, c] => few::<B, S, O, FEW>(s, &panel, x, &[*a, *b, *c], out),
+                [a] => few::<B, S, 1>(s, &panel, x, &[*a], out),
+                [a, b] => few::<B, S, 2>(s, &panel, x, &[*a, *b], out),
                 _ => {
                     for pairs in pairs.chunks(MOST) {
                         many(s, &panel, x, pairs, out);
@@ -100,12 +99,12 @@ pub fn product<B: Wide, S: Simd, O: Output>(
 
 /// Weight row by weight row: codes stay in registers for `R` activation rows, lanes are summed for 16 rows at once.
 #[inline(always)]
-fn few<B: Wide, S: Simd, O: Output, const R: usize>(
+fn few<B: Wide, S: Simd, const R: usize>(
     s: S,
     panel: &Panel<B>,
     x: &Activations,
     pairs: &[(u32, u32); R],
-    out: &mut O,
+    out: &mut dyn Output,
 ) {
     let mut acc = [s.splat_float(0.0); R];
     let mut lanes = [[s.splat(0); LANES]; R];
@@ -167,15 +166,16 @@ impl<'c, S: Simd> Turned<'c, S> {
         let vectors = B::SUB / 4;
         for (sub, (codes, scale)) in self.codes.chunks_exact(vectors).zip(&self.scales).enumerate() {
             ahead.step(s, lines);
-            let mut part = [s.splat(0); R];
+            // Two chains a row for longer sub-blocks: one alone would wait for itself.
+            let mut part = [[s.splat(0); R]; 2];
             for (k, codes) in codes.iter().enumerate() {
                 for a in 0..R {
                     let four = x[a].q.as_chunks().0[sub * vectors + k];
-                    part[a] = s.dot(part[a], *codes, s.splat4(four), B::FULL);
+                    part[k / 4 % 2][a] = s.dot(part[k / 4 % 2][a], *codes, s.splat4(four), B::FULL);
                 }
             }
             for a in 0..R {
-                total[a] = s.add(total[a], s.mul(part[a], *scale));
+                total[a] = s.add(total[a], s.mul(s.add(part[0][a], part[1][a]), *scale));
             }
         }
         total
@@ -204,7 +204,7 @@ impl<'c, S: Simd> Turned<'c, S> {
 
 /// Block by block: turned once, then used for all activation rows.
 #[inline(always)]
-fn many<B: Wide, S: Simd, O: Output>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut O) {
+fn many<B: Wide, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut dyn Output) {
     let mut acc = [[0.0; LANES]; MOST];
     let mut codes = [s.splat4([0; 4]); N / 4];
     for b in 0..panel.per_row {
