@@ -8,7 +8,7 @@
 
 mod columns;
 
-use self::columns::{Columns, LANES, decay_read, over_columns, put, replay, take, write_read};
+use self::columns::{Columns, LANES, VECTORS, decay_read, over_columns, replay, write_read};
 use super::norm::rms_scale;
 use super::rows::Rows;
 use super::team::{Chunks, Grid, Phases};
@@ -216,37 +216,41 @@ impl DeltaHead<'_> {
         gates
     }
 
-    /// `N` vectors of S's columns, through all rows: a slice that stays in the cache meanwhile.
+    /// `N` vectors of S's columns, through all rows.
     #[inline(always)]
-    fn columns<S: Simd, const N: usize, const PART: bool>(&mut self, s: S, columns: Columns, gates: &[(f32, f32)]) {
+    fn columns<S: Simd, const N: usize>(
+        &mut self,
+        s: S,
+        columns: Columns,
+        (gates, slice): (&[(f32, f32)], &mut [[f32; LANES]]),
+    ) {
         let shape = self.shape;
-        let Columns { width, from, count } = columns;
         let key_at = self.head % shape.key_heads * shape.key_dim;
-        let value_at = 2 * shape.key_width() + self.head * width + from;
+        let value_at = 2 * shape.key_width() + self.head * shape.value_dim;
         let scale = s.splat_float(1.0 / (shape.key_dim as f32).sqrt());
+        columns.take_all::<N>(self.kept, slice);
         for (row, &(decay, beta)) in gates.iter().enumerate() {
             let qkv = self.qkv.row(row);
             let q = &qkv[key_at..][..shape.key_dim];
             let k = &qkv[shape.key_width() + key_at..][..shape.key_dim];
-            // The first row reads kept S, so that S is never copied.
-            let kept = (row == 0).then_some(self.kept);
-            let read = decay_read::<S, N, PART>(s, (kept, self.state), columns, decay, k);
-            let mut delta = take::<S, N, PART>(s, &qkv[value_at..][..count]);
+            let read: [S::Floats; N] = decay_read(s, slice, decay, k);
+            let mut delta: [S::Floats; N] = columns.take(s, &qkv[value_at..], 0);
             for n in 0..N {
                 // v − read, rounded once.
                 let left = s.fnma(read[n], s.splat_float(1.0), delta[n]);
                 delta[n] = s.mul_floats(left, s.splat_float(beta));
             }
-            let mut y = write_read::<S, N, PART>(s, self.state, columns, (k, delta), q);
-            for y in &mut y {
-                *y = s.mul_floats(*y, scale);
+            let mut y = write_read(s, slice, (k, delta), q);
+            for n in 0..N {
+                y[n] = s.mul_floats(y[n], scale);
             }
-            put::<S, N, PART>(s, y, &mut self.out.row(row)[from..from + count]);
+            columns.put(s, y, self.out.row(row), 0);
             if let Some((log_delta, log_decay)) = &mut self.log {
-                put::<S, N, PART>(s, delta, &mut log_delta[row * width + from..][..count]);
+                columns.put(s, delta, log_delta, row);
                 log_decay[row] = decay;
             }
         }
+        columns.put_all::<N>(slice, self.state);
     }
 }
 
@@ -257,9 +261,10 @@ impl Kernel for DeltaHead<'_> {
     fn run<S: Simd>(mut self, s: S) {
         let (width, eps) = (self.shape.value_dim, self.shape.eps);
         let gates = self.gates();
+        let mut slice = vec![[0.0; LANES]; self.shape.key_dim * VECTORS];
         macro_rules! step {
-            ($n:literal, $part:literal, $columns:expr) => {
-                self.columns::<S, $n, $part>(s, $columns, &gates)
+            ($n:expr, $columns:expr) => {
+                self.columns::<S, { $n }>(s, $columns, (&gates, &mut slice))
             };
         }
         over_columns!(width, step);
@@ -322,16 +327,16 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     #[inline(always)]
-    fn columns<S: Simd, const N: usize, const PART: bool>(&mut self, s: S, columns: Columns) {
+    fn columns<S: Simd, const N: usize>(&mut self, s: S, columns: Columns, slice: &mut [[f32; LANES]]) {
         let key_dim = self.shape.key_dim;
         let key_at = self.head % self.shape.key_heads * key_dim;
+        columns.take_all::<N>(self.kept, slice);
         for row in 0..self.rows {
             let k = &self.k[row * self.shape.key_width() + key_at..][..key_dim];
-            let delta = &self.delta[row * columns.width + columns.from..][..columns.count];
-            let delta = take::<S, N, PART>(s, delta);
-            let kept = (row == 0).then_some(self.kept);
-            replay::<S, N, PART>(s, (kept, self.state), columns, self.decay[row], (k, delta));
+            let delta: [S::Floats; N] = columns.take(s, self.delta, row);
+            replay(s, slice, self.decay[row], (k, delta));
         }
+        columns.put_all::<N>(slice, self.state);
     }
 }
 
@@ -340,9 +345,10 @@ impl Kernel for Replay<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
+        let mut slice = vec![[0.0; LANES]; self.shape.key_dim * VECTORS];
         macro_rules! step {
-            ($n:literal, $part:literal, $columns:expr) => {
-                self.columns::<S, $n, $part>(s, $columns)
+            ($n:expr, $columns:expr) => {
+                self.columns::<S, { $n }>(s, $columns, &mut slice)
             };
         }
         over_columns!(self.shape.value_dim, step);

@@ -223,11 +223,7 @@ impl Pass<Cpu> for CpuPass<'_> {
     }
 
     fn argmax(&self, x: &rows::Rows) -> Vec<u32> {
-        let mut best = vec![0; x.len()];
-        self.phases.each(x.len(), x.values().len(), Chunks::new(&mut best, 1), |row, best| {
-            best[0] = norm::argmax(x.row(row));
-        });
-        best
+        norm::argmax(self.phases, self.isa, x)
     }
 
     fn keep(&self, shape: &DeltaShape, state: &mut delta::Recurrent, keep: usize, of: usize) {

@@ -102,7 +102,11 @@ impl Kernel for Combine<'_> {
 fn choose(probabilities: &[f32], how: Routing, out: &mut [(u32, f32)]) {
     let mut order: Vec<u32> = (0..probabilities.len() as u32).collect();
     let p = |e: u32| probabilities[e as usize];
-    order.sort_by(|&a, &b| p(b).total_cmp(&p(a)).then(a.cmp(&b)));
+    let better = |a: &u32, b: &u32| p(*b).total_cmp(&p(*a)).then(a.cmp(b));
+    if how.used < order.len() {
+        order.select_nth_unstable_by(how.used, better);
+    }
+    order[..how.used].sort_unstable_by(better);
     let sum = order[..how.used].iter().fold(0.0f32, |sum, &e| sum + p(e));
     for (out, &e) in out.iter_mut().zip(&order) {
         let weight = if how.renormalize { p(e) / sum } else { p(e) };
@@ -179,9 +183,14 @@ fn grouped(
     phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
         let (matrix, input) = inputs[which];
         // Groups ascend and cover all places.
-        let group = &groups[groups.partition_point(|g| g.places.end <= rect.rows().start)];
+        let which = groups.partition_point(|g| g.places.end <= rect.rows().start);
+        let group = &groups[which];
         let weights = matrix.bytes(group.expert, rect.cols());
-        let ahead = matrix.ahead(group.expert, rect.cols());
+        // After an expert's last rows come the first of the next expert that was chosen.
+        let ahead = match groups.get(which + 1) {
+            Some(next) if rect.cols().end == matrix.rows() => matrix.bytes(next.expert, 0..rect.cols().len()),
+            _ => matrix.ahead(group.expert, rect.cols()),
+        };
         let pairs = &pairs[group.places.clone()];
         TileDot { format: matrix.format(), weights, ahead, input, pairs, out: &mut rect }.run(isa);
     });

@@ -114,13 +114,74 @@ pub fn add_gated(phases: &Phases, isa: Isa, (x, gate): (&Rows, &[f32]), y: &Rows
     });
 }
 
+/// Lanes in which [`argmax`] looks for the largest element.
+const LANES: usize = 64;
+
 /// The index of the largest element; the lowest index wins a tie. A row of NaN gives 0.
-pub fn argmax(row: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, &v) in row.iter().enumerate() {
-        if v > best.1 {
-            best = (i as u32, v);
+struct ArgMax<'a>(&'a [f32]);
+
+impl Kernel for ArgMax<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> u32 {
+        // The largest value first, which any order finds; then the first place that holds it.
+        let mut lanes = [f32::NEG_INFINITY; LANES];
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        for chunk in chunks {
+            for l in 0..LANES {
+                lanes[l] = if chunk[l] > lanes[l] { chunk[l] } else { lanes[l] };
+            }
+        }
+        let max = lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |max, &v| if v > max { v } else { max });
+        let mut from = 0;
+        for chunk in chunks {
+            let mut found = false;
+            for l in 0..LANES {
+                found |= chunk[l] == max;
+            }
+            if found {
+                break;
+            }
+            from += LANES;
+        }
+        // Where nothing is above minus infinity, the first element wins.
+        let place = self.0.get(from..).unwrap_or_default().iter().position(|&v| v == max);
+        if max == f32::NEG_INFINITY { 0 } else { place.map_or(0, |place| (from + place) as u32) }
+    }
+}
+
+/// The index of each row's largest element.
+pub fn argmax(phases: &Phases, isa: Isa, x: &Rows) -> Vec<u32> {
+    let mut best = vec![0; x.len()];
+    phases.each(x.len(), x.values().len(), Chunks::new(&mut best, 1), |row, best| {
+        best[0] = isa.run(ArgMax(x.row(row)));
+    });
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_index_of_the_largest_element_wins() {
+        let simple = |row: &[f32]| {
+            let mut best = (0, f32::NEG_INFINITY);
+            for (i, &v) in row.iter().enumerate() {
+                best = if v > best.1 { (i as u32, v) } else { best };
+            }
+            best.0
+        };
+        let specials = [f32::NAN, f32::NEG_INFINITY, -0.0, 0.0, 1.0, f32::INFINITY];
+        for isa in Isa::available() {
+            for n in [0, 1, 63, 64, 65, 127, 128, 200] {
+                for kinds in 1..=specials.len() {
+                    // Few different values, so that ties are everywhere.
+                    let row: Vec<f32> = (0..n).map(|i: usize| specials[i * i * 7 % 31 % kinds]).collect();
+                    assert_eq!(isa.run(ArgMax(&row)), simple(&row), "{}: {row:?}", isa.name());
+                }
+            }
         }
     }
-    best.0
 }

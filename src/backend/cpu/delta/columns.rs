@@ -1,14 +1,18 @@
-//! Columns of S: the four steps that a row of a pass takes over them.
+//! Columns of S: the steps that a row of a pass takes over them.
 //!
 //! Owns: the order of operations down a column. Refuses to know: heads, logs, what is kept.
 //!
-//! S is `[key_dim][width]`. A step takes `N` vectors of 16 columns at a time, or (`PART`) fewer than 16 columns. Down
-//! the keys a sum is four contiguous quarters, each a sequential fma chain, then `(q0 + q1) + (q2 + q3)`.
+//! S is `[key_dim][width]`. Some columns of it are taken through all rows in a slice of their own: in S itself they lie
+//! a power of two apart, where a cache can hold only few of them. Down the keys a sum is four contiguous quarters, each
+//! a sequential fma chain, then `(q0 + q1) + (q2 + q3)`.
 
 use crate::quant::simd::Simd;
 
 /// Lanes of a vector.
 pub const LANES: usize = 16;
+
+/// Vectors side by side in a slice; the last slices of a matrix may have one.
+pub const VECTORS: usize = 2;
 
 /// Which columns of a matrix how wide.
 #[derive(Clone, Copy)]
@@ -17,51 +21,73 @@ pub struct Columns {
     pub width: usize,
     /// The first.
     pub from: usize,
-    /// How many: `N · LANES`, or fewer than `LANES`.
+    /// How many, at most `N · LANES`.
     pub count: usize,
 }
 
 impl Columns {
-    /// Elements of row `i`.
+    /// These columns of row `row` of a matrix, as vectors; beyond the last column, zeros.
     #[inline(always)]
-    fn row<'s>(&self, s: &'s [f32], i: usize) -> &'s [f32] {
-        &s[i * self.width + self.from..][..self.count]
+    pub fn take<S: Simd, const N: usize>(self, s: S, matrix: &[f32], row: usize) -> [S::Floats; N] {
+        let from = &matrix[row * self.width + self.from..][..self.count];
+        let mut all = [[0.0; LANES]; N];
+        copy::<N>(from, all.as_flattened_mut(), self.count);
+        load(s, &all)
     }
 
-    /// Elements of row `i`, to be changed.
+    /// The reverse of [`Columns::take`].
     #[inline(always)]
-    fn row_mut<'s>(&self, s: &'s mut [f32], i: usize) -> &'s mut [f32] {
-        &mut s[i * self.width + self.from..][..self.count]
+    pub fn put<S: Simd, const N: usize>(self, s: S, v: [S::Floats; N], matrix: &mut [f32], row: usize) {
+        let mut all = [[0.0; LANES]; N];
+        store(s, v, &mut all);
+        let to = &mut matrix[row * self.width + self.from..][..self.count];
+        copy::<N>(all.as_flattened(), to, self.count);
+    }
+
+    /// Copies these columns of S into `slice`, `[key_dim][N]` vectors.
+    #[inline(always)]
+    pub fn take_all<const N: usize>(self, matrix: &[f32], slice: &mut [[f32; LANES]]) {
+        for (row, slice) in matrix.chunks_exact(self.width).zip(slice.chunks_exact_mut(N)) {
+            copy::<N>(&row[self.from..self.from + self.count], slice.as_flattened_mut(), self.count);
+        }
+    }
+
+    /// Copies `slice` back.
+    #[inline(always)]
+    pub fn put_all<const N: usize>(self, slice: &[[f32; LANES]], matrix: &mut [f32]) {
+        for (row, slice) in matrix.chunks_exact_mut(self.width).zip(slice.chunks_exact(N)) {
+            copy::<N>(slice.as_flattened(), &mut row[self.from..self.from + self.count], self.count);
+        }
     }
 }
 
-/// `N` vectors from memory; fewer than 16 elements are followed by zeros.
+/// Copies `count` elements. That these are mostly `N` vectors makes it some moves instead of a call.
 #[inline(always)]
-pub fn take<S: Simd, const N: usize, const PART: bool>(s: S, from: &[f32]) -> [S::Floats; N] {
-    let mut v = [s.splat_float(0.0); N];
-    if PART {
-        let mut all = [0.0; LANES];
-        all[..from.len()].copy_from_slice(from);
-        v[0] = s.load_floats(&all);
+fn copy<const N: usize>(from: &[f32], to: &mut [f32], count: usize) {
+    if count == N * LANES {
+        to[..N * LANES].copy_from_slice(&from[..N * LANES]);
     } else {
-        for (v, from) in v.iter_mut().zip(from.as_chunks().0) {
-            *v = s.load_floats(from);
-        }
+        to[..count].copy_from_slice(&from[..count]);
+    }
+}
+
+/// `N` vectors from memory.
+#[inline(always)]
+fn load<S: Simd, const N: usize>(s: S, from: &[[f32; LANES]]) -> [S::Floats; N] {
+    let from = &from[..N];
+    let mut v = [s.splat_float(0.0); N];
+    for n in 0..N {
+        v[n] = s.load_floats(&from[n]);
     }
     v
 }
 
-/// The reverse of [`take`].
+/// `N` vectors to memory.
 #[inline(always)]
-pub fn put<S: Simd, const N: usize, const PART: bool>(s: S, v: [S::Floats; N], to: &mut [f32]) {
-    if PART {
-        let mut all = [0.0; LANES];
-        s.store_floats(v[0], &mut all);
-        to.copy_from_slice(&all[..to.len()]);
-    } else {
-        for (v, to) in v.into_iter().zip(to.as_chunks_mut().0) {
-            s.store_floats(v, to);
-        }
+fn store<S: Simd, const N: usize>(s: S, v: [S::Floats; N], to: &mut [[f32; LANES]]) {
+    let to = &mut to[..N];
+    for n in 0..N {
+        s.store_floats(v[n], &mut to[n]);
     }
 }
 
@@ -75,27 +101,21 @@ fn together<S: Simd, const N: usize>(s: S, acc: [[S::Floats; N]; 4]) -> [S::Floa
     sum
 }
 
-/// `S = decay·S`, from `kept` or in place; returns `kᵀS`.
+/// `S = decay·S`; returns `kᵀS`.
 #[inline(always)]
-pub fn decay_read<S: Simd, const N: usize, const PART: bool>(
-    s: S,
-    (kept, state): (Option<&[f32]>, &mut [f32]),
-    columns: Columns,
-    decay: f32,
-    k: &[f32],
-) -> [S::Floats; N] {
+pub fn decay_read<S: Simd, const N: usize>(s: S, slice: &mut [[f32; LANES]], decay: f32, k: &[f32]) -> [S::Floats; N] {
     let mut acc = [[s.splat_float(0.0); N]; 4];
     let (decay, quarter) = (s.splat_float(decay), k.len() / 4);
     for i in 0..quarter {
         for (q, acc) in acc.iter_mut().enumerate() {
             let i = q * quarter + i;
-            let key = s.splat_float(k[i]);
-            let mut v: [S::Floats; N] = take::<S, N, PART>(s, columns.row(kept.unwrap_or(state), i));
+            let (key, state) = (s.splat_float(k[i]), &mut slice[i * N..][..N]);
+            let mut v: [S::Floats; N] = load(s, state);
             for n in 0..N {
                 v[n] = s.mul_floats(v[n], decay);
                 acc[n] = s.fma(v[n], key, acc[n]);
             }
-            put::<S, N, PART>(s, v, columns.row_mut(state, i));
+            store(s, v, state);
         }
     }
     together(s, acc)
@@ -103,10 +123,9 @@ pub fn decay_read<S: Simd, const N: usize, const PART: bool>(
 
 /// `S = S + k⊗delta`; returns `qᵀS`.
 #[inline(always)]
-pub fn write_read<S: Simd, const N: usize, const PART: bool>(
+pub fn write_read<S: Simd, const N: usize>(
     s: S,
-    state: &mut [f32],
-    columns: Columns,
+    slice: &mut [[f32; LANES]],
     (k, delta): (&[f32], [S::Floats; N]),
     q: &[f32],
 ) -> [S::Floats; N] {
@@ -115,53 +134,49 @@ pub fn write_read<S: Simd, const N: usize, const PART: bool>(
     for i in 0..quarter {
         for (part, acc) in acc.iter_mut().enumerate() {
             let i = part * quarter + i;
-            let (key, query) = (s.splat_float(k[i]), s.splat_float(q[i]));
-            let mut v: [S::Floats; N] = take::<S, N, PART>(s, columns.row(state, i));
+            let (key, query, state) = (s.splat_float(k[i]), s.splat_float(q[i]), &mut slice[i * N..][..N]);
+            let mut v: [S::Floats; N] = load(s, state);
             for n in 0..N {
                 v[n] = s.fma(key, delta[n], v[n]);
                 acc[n] = s.fma(v[n], query, acc[n]);
             }
-            put::<S, N, PART>(s, v, columns.row_mut(state, i));
+            store(s, v, state);
         }
     }
     together(s, acc)
 }
 
-/// `S = decay·S + k⊗delta`, from `kept` or in place: both updates of a row once more, rounded as they were.
+/// `S = decay·S + k⊗delta`: both updates of a row once more, rounded as they were.
 #[inline(always)]
-pub fn replay<S: Simd, const N: usize, const PART: bool>(
+pub fn replay<S: Simd, const N: usize>(
     s: S,
-    (kept, state): (Option<&[f32]>, &mut [f32]),
-    columns: Columns,
+    slice: &mut [[f32; LANES]],
     decay: f32,
     (k, delta): (&[f32], [S::Floats; N]),
 ) {
     let decay = s.splat_float(decay);
-    for (i, k) in k.iter().enumerate() {
+    for (k, state) in k.iter().zip(slice.chunks_exact_mut(N)) {
         let key = s.splat_float(*k);
-        let mut v: [S::Floats; N] = take::<S, N, PART>(s, columns.row(kept.unwrap_or(state), i));
+        let mut v: [S::Floats; N] = load(s, state);
         for n in 0..N {
             v[n] = s.fma(key, delta[n], s.mul_floats(v[n], decay));
         }
-        put::<S, N, PART>(s, v, columns.row_mut(state, i));
+        store(s, v, state);
     }
 }
 
-/// Runs `$step!(N, PART, columns)` over all `width` columns: two vectors at a time, then one, then what is left.
+/// Runs `$step!(N, columns)` over all `width` columns, [`VECTORS`] vectors at a time, then one at a time.
 macro_rules! over_columns {
     ($width:expr, $step:ident) => {{
         let width = $width;
         let mut from = 0;
-        while from + 2 * LANES <= width {
-            $step!(2, false, Columns { width, from, count: 2 * LANES });
-            from += 2 * LANES;
+        while from + VECTORS * LANES <= width {
+            $step!(VECTORS, Columns { width, from, count: VECTORS * LANES });
+            from += VECTORS * LANES;
         }
-        if from + LANES <= width {
-            $step!(1, false, Columns { width, from, count: LANES });
+        while from < width {
+            $step!(1, Columns { width, from, count: LANES.min(width - from) });
             from += LANES;
-        }
-        if from < width {
-            $step!(1, true, Columns { width, from, count: width - from });
         }
     }};
 }
