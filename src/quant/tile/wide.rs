@@ -6,7 +6,6 @@
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
 use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels};
-
 use crate::quant::codes::{Sides, Wide};
 use crate::quant::simd::{Ahead, Simd};
 
