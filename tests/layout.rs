@@ -15,7 +15,7 @@ const PARAMETERS: usize = 6;
 /// Where `unsafe` may be written.
 const UNSAFE: [&str; 6] = [
     "src/quant/x86/",
-    "src/quant/arm.rs",
+    "src/quant/arm/",
     "src/gguf/bytes.rs",
     "src/backend/cpu/team.rs",
     "src/backend/cuda/",

@@ -3,6 +3,8 @@
 //! Owns: the list of instruction sets and the one place where a kernel enters its machine code. Refuses to know:
 //! what a kernel computes. The arithmetic is the same for all (`canon`), so the choice changes speed, never a bit.
 
+#[cfg(target_arch = "aarch64")]
+use super::arm;
 use super::simd::{Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use super::x86;
@@ -29,6 +31,10 @@ enum Level {
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx512Vnni,
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
 }
 
 impl Isa {
@@ -37,7 +43,7 @@ impl Isa {
 
     /// All that this machine has, slowest first.
     pub fn available() -> Vec<Isa> {
-        #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
+        #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(unused_mut))]
         let mut list = vec![Isa::PORTABLE];
         #[cfg(target_arch = "x86_64")]
         {
@@ -46,6 +52,11 @@ impl Isa {
                 (x86::has_avx512(), Level::Avx512),
                 (x86::has_avx512vnni(), Level::Avx512Vnni),
             ];
+            list.extend(levels.iter().filter(|l| l.0).map(|l| Isa(l.1)));
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let levels = [(arm::has_neon(), Level::Neon), (arm::has_neondot(), Level::NeonDot)];
             list.extend(levels.iter().filter(|l| l.0).map(|l| Isa(l.1)));
         }
         list
@@ -66,6 +77,10 @@ impl Isa {
             Level::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Vnni => "avx512vnni",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => "neondot",
         }
     }
 
@@ -80,6 +95,10 @@ impl Isa {
             Level::Avx512 => x86::avx512(self, kernel),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512Vnni => x86::avx512vnni(self, kernel),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => arm::neon(self, kernel),
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot => arm::neondot(self, kernel),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! fast product (`tile`, over `codes`) in each instruction set (`isa`, `simd`), and random blocks for models made of nothing (`synthetic`).
 //! Refuses to know: files, layers, threads.
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 pub mod blocks;
 pub mod canon;
 mod codes;
