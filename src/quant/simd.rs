@@ -141,7 +141,7 @@ pub trait Simd: Copy {
     /// The lower 16 bits of each lane as a half, widened exactly.
     fn halves_of(self, v: Self::Lanes) -> Self::Floats;
     /// Each lane's bits as a single.
-    fn from_bits(self, v: Self::Lanes) -> Self::Floats;
+    fn bits_to_floats(self, v: Self::Lanes) -> Self::Floats;
     /// Singles rounded to halves, ties to even, as little-endian bytes.
     fn narrow(self, v: Self::Floats) -> [u8; 32];
     /// 16 times the same single.

@@ -240,9 +240,9 @@ impl DeltaHead<'_> {
                 let left = s.fnma(read[n], s.splat_float(1.0), delta[n]);
                 delta[n] = s.mul_floats(left, s.splat_float(beta));
             }
-            let mut y = write_read(s, slice, (k, delta), q);
-            for n in 0..N {
-                y[n] = s.mul_floats(y[n], scale);
+            let mut y: [S::Floats; N] = write_read(s, slice, (k, delta), q);
+            for y in &mut y {
+                *y = s.mul_floats(*y, scale);
             }
             columns.put(s, y, self.out.row(row), 0);
             if let Some((log_delta, log_decay)) = &mut self.log {

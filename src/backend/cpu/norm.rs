@@ -137,8 +137,8 @@ impl Kernel for ArgMax<'_> {
         let mut from = 0;
         for chunk in chunks {
             let mut found = false;
-            for l in 0..LANES {
-                found |= chunk[l] == max;
+            for v in chunk {
+                found |= *v == max;
             }
             if found {
                 break;

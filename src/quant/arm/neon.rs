@@ -375,7 +375,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             each!(q => self.singles(vmovn_u32(vreinterpretq_u32_s32(v[q]))))
         }
 
-        fn from_bits(self, v: Lanes) -> Floats {
+        fn bits_to_floats(self, v: Lanes) -> Floats {
             each!(q => vreinterpretq_f32_s32(v[q]))
         }
 

@@ -198,8 +198,8 @@ impl Narrow for MXFP4 {
         let e = s.lanes_and(first, 0xff);
         let (low, high) = (s.lanes_right(e, 1), s.lanes_right(s.add(e, s.splat(1)), 1));
         // The exponents e/2 − 64 and (e + 1)/2 − 64, biased.
-        let low = s.from_bits(s.lanes_left(s.add(low, s.splat(63)), 23));
-        let high = s.from_bits(s.lanes_left(s.add(high, s.splat(63)), 23));
+        let low = s.bits_to_floats(s.lanes_left(s.add(low, s.splat(63)), 23));
+        let high = s.bits_to_floats(s.lanes_left(s.add(high, s.splat(63)), 23));
         (s.mul_floats(low, high), s.splat_float(0.0))
     }
 }

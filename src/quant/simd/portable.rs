@@ -238,7 +238,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn from_bits(self, v: [i32; 16]) -> [f32; 16] {
+    fn bits_to_floats(self, v: [i32; 16]) -> [f32; 16] {
         v.map(|v| f32::from_bits(v as u32))
     }
 

@@ -310,7 +310,7 @@ impl Simd for Avx2 {
             [_mm256_cvtph_ps(_mm256_castsi256_si128(packed)), _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(packed))]
         }
 
-        fn from_bits(self, v: Two) -> [__m256; 2] {
+        fn bits_to_floats(self, v: Two) -> [__m256; 2] {
             each!(h => _mm256_castsi256_ps(v[h]))
         }
 

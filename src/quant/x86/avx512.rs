@@ -264,7 +264,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))
         }
 
-        fn from_bits(self, v: __m512i) -> __m512 {
+        fn bits_to_floats(self, v: __m512i) -> __m512 {
             _mm512_castsi512_ps(v)
         }
 
