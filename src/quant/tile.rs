@@ -231,23 +231,67 @@ impl<'a, B: Pod> Panel<'a, B> {
     }
 }
 
-/// Runs `$product!(panel)` for the panels of a tile; the last looks ahead to what follows the tile.
+/// A format's product over the panels of a tile: `few` for one or two activation rows, else `many`, both the caller's.
+/// The last panel looks ahead to what follows the tile.
 macro_rules! over_panels {
-    ($blocks:expr, $per_row:expr, $ahead:expr, $product:ident) => {{
-        let (blocks, per_row, ahead): (_, usize, _) = ($blocks, $per_row, $ahead);
+    (($blocks:expr, $ahead:expr), $per_row:expr, ($s:ident, $x:ident, $pairs:ident, $out:ident)) => {{
+        let (blocks, ahead, per_row): (_, _, usize) = ($blocks, $ahead, $per_row);
+        macro_rules! multiply {
+            ($panel:expr) => {{
+                let panel = $panel;
+                match $pairs {
+                    [] => {}
+                    [a] => few($s, &panel, $x, &[*a], $out),
+                    [a, b] => few($s, &panel, $x, &[*a, *b], $out),
+                    _ => {
+                        for pairs in $pairs.chunks(MOST) {
+                            many($s, &panel, $x, pairs, $out);
+                        }
+                    }
+                }
+            }};
+        }
         let panels = blocks.chunks_exact(LANES * per_row);
         let left = panels.remainder();
         let last = (blocks.len() / per_row).saturating_sub(1) / LANES;
         for (i, blocks) in panels.enumerate() {
             let ahead = if i == last { ahead } else { &[] };
-            $product!(Panel { blocks, per_row, rows: LANES, first: i * LANES, ahead });
+            multiply!(Panel { blocks, per_row, rows: LANES, first: i * LANES, ahead });
         }
         if !left.is_empty() {
             let mut whole: Vec<B> = bytemuck::zeroed_vec(LANES * per_row);
             whole[..left.len()].copy_from_slice(left);
             let rows = left.len() / per_row;
-            $product!(Panel { blocks: &whole, per_row, rows, first: last * LANES, ahead });
+            multiply!(Panel { blocks: &whole, per_row, rows, first: last * LANES, ahead });
         }
     }};
 }
 use over_panels;
+
+/// Runs `$chain!(R, a)` for all `n` activation rows, `R` of them from `a` on: eight at a time, then what is left.
+macro_rules! over_rows {
+    ($n:expr, $chain:ident) => {{
+        let (n, mut a): (usize, usize) = ($n, 0);
+        while a < n {
+            match n - a {
+                8.. => {
+                    $chain!(8, a);
+                    a += 8;
+                }
+                4.. => {
+                    $chain!(4, a);
+                    a += 4;
+                }
+                2.. => {
+                    $chain!(2, a);
+                    a += 2;
+                }
+                _ => {
+                    $chain!(1, a);
+                    a += 1;
+                }
+            }
+        }
+    }};
+}
+use over_rows;

@@ -4,7 +4,7 @@
 //!
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
-use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels};
+use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels, over_rows};
 use crate::quant::codes::Narrow;
 use crate::quant::simd::Simd;
 
@@ -47,22 +47,7 @@ pub fn product<B: Narrow, S: Simd>(
     pairs: &[(u32, u32)],
     out: &mut dyn Output,
 ) {
-    macro_rules! product {
-        ($panel:expr) => {{
-            let panel: Panel<B> = $panel;
-            match pairs {
-                [] => {}
-                [a] => few::<B, S, 1>(s, &panel, x, &[*a], out),
-                [a, b] => few::<B, S, 2>(s, &panel, x, &[*a, *b], out),
-                _ => {
-                    for pairs in pairs.chunks(MOST) {
-                        many(s, &panel, x, pairs, out);
-                    }
-                }
-            }
-        }};
-    }
-    over_panels!(blocks, x.width / N, ahead, product);
+    over_panels!((blocks, ahead), x.width / N, (s, x, pairs, out));
 }
 
 /// Two weight rows to a vector, their codes in registers for `R` activation rows; lanes are summed for 16 rows at once.
@@ -145,28 +130,12 @@ fn many<B: Narrow, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u
         let mut ahead = panel.ahead(b);
         ahead.step(s, ahead.lines());
         let turned = Turned::new(s, panel, b);
-        let mut a = 0;
-        while a < pairs.len() {
-            let (left, acc) = (&pairs[a..], &mut acc[a..]);
-            a += match left.len() {
-                8.. => {
-                    turned.chain::<B, 8>(s, x, (b, left), acc);
-                    8
-                }
-                4.. => {
-                    turned.chain::<B, 4>(s, x, (b, left), acc);
-                    4
-                }
-                2.. => {
-                    turned.chain::<B, 2>(s, x, (b, left), acc);
-                    2
-                }
-                _ => {
-                    turned.chain::<B, 1>(s, x, (b, left), acc);
-                    1
-                }
+        macro_rules! chain {
+            ($r:literal, $a:expr) => {
+                turned.chain::<B, $r>(s, x, (b, &pairs[$a..]), &mut acc[$a..])
             };
         }
+        over_rows!(pairs.len(), chain);
     }
     for (acc, pair) in acc.iter().zip(pairs) {
         panel.put(s, s.load_floats(acc), out.row(pair.1 as usize));

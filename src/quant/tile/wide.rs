@@ -5,7 +5,7 @@
 //! With codes `u = q + OFFSET` a block's integers are `I = Σ scale·u·x − OFFSET · Σ scale·(Σ x)` and, where there are
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
-use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels};
+use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels, over_rows};
 use crate::quant::codes::{Sides, Wide};
 use crate::quant::simd::{Ahead, Simd};
 
@@ -78,22 +78,7 @@ pub fn product<B: Wide, S: Simd>(
     pairs: &[(u32, u32)],
     out: &mut dyn Output,
 ) {
-    macro_rules! product {
-        ($panel:expr) => {{
-            let panel: Panel<B> = $panel;
-            match pairs {
-                [] => {}
-                [a] => few::<B, S, 1>(s, &panel, x, &[*a], out),
-                [a, b] => few::<B, S, 2>(s, &panel, x, &[*a, *b], out),
-                _ => {
-                    for pairs in pairs.chunks(MOST) {
-                        many(s, &panel, x, pairs, out);
-                    }
-                }
-            }
-        }};
-    }
-    over_panels!(blocks, x.width / N, ahead, product);
+    over_panels!((blocks, ahead), x.width / N, (s, x, pairs, out));
 }
 
 /// Weight row by weight row: codes stay in registers for `R` activation rows, lanes are summed for 16 rows at once.
@@ -211,28 +196,12 @@ fn many<B: Wide, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32
         let turned = Turned::new(s, panel, b, (&mut codes, &mut ahead));
         // What is left goes evenly with the steps of the dot products.
         let lines = ahead.lines().div_ceil(pairs.len().div_ceil(8) * (N / B::SUB));
-        let mut a = 0;
-        while a < pairs.len() {
-            let (left, acc) = (&pairs[a..], &mut acc[a..]);
-            a += match left.len() {
-                8.. => {
-                    turned.chain::<B, 8>(s, x, (b, left), (acc, (&mut ahead, lines)));
-                    8
-                }
-                4.. => {
-                    turned.chain::<B, 4>(s, x, (b, left), (acc, (&mut ahead, lines)));
-                    4
-                }
-                2.. => {
-                    turned.chain::<B, 2>(s, x, (b, left), (acc, (&mut ahead, lines)));
-                    2
-                }
-                _ => {
-                    turned.chain::<B, 1>(s, x, (b, left), (acc, (&mut ahead, lines)));
-                    1
-                }
+        macro_rules! chain {
+            ($r:literal, $a:expr) => {
+                turned.chain::<B, $r>(s, x, (b, &pairs[$a..]), (&mut acc[$a..], (&mut ahead, lines)))
             };
         }
+        over_rows!(pairs.len(), chain);
     }
     for (acc, pair) in acc.iter().zip(pairs) {
         panel.put(s, s.load_floats(acc), out.row(pair.1 as usize));

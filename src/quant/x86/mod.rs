@@ -102,7 +102,7 @@ macro_rules! operations {
             #[allow(unused_unsafe)]
             fn $name $(<const $n: usize>)? ($self $(, $arg: $type)*) $(-> $out)? {
                 // SAFETY: a value of this type says that the machine has its features. Pointers come from references
-                // to arrays as long as what is read or written.
+                // to arrays as long as what is read or written, or from `Rows::checked`.
                 unsafe { $body }
             }
         )*
