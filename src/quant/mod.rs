@@ -20,4 +20,4 @@ mod x86;
 
 pub use formats::Format;
 pub use isa::{Isa, Kernel};
-pub use tile::{Activations, Input, Output, TileDot};
+pub use tile::{Activations, Input, Output, PANEL, TileDot};

@@ -14,7 +14,7 @@ use crate::with_block;
 use bytemuck::Pod;
 
 /// Weight rows that are multiplied together: the lanes of a vector.
-pub const LANES: usize = 16;
+pub const PANEL: usize = 16;
 
 /// Activation rows that share one decoding of the weights.
 const MOST: usize = 64;
@@ -190,9 +190,9 @@ fn floats<W: Float, S: Simd>(
     }
 }
 
-/// [`LANES`] neighbouring rows of blocks.
+/// [`PANEL`] neighbouring rows of blocks.
 struct Panel<'a, B> {
-    /// `[LANES][per_row]`; beyond the rows that are there, zeros.
+    /// `[PANEL][per_row]`; beyond the rows that are there, zeros.
     blocks: &'a [B],
     per_row: usize,
     /// Rows that are really there.
@@ -225,7 +225,7 @@ impl<'a, B: Pod> Panel<'a, B> {
     /// Hands the sums of one activation row over.
     #[inline(always)]
     fn put<S: Simd>(&self, s: S, acc: S::Floats, out: &mut [f32]) {
-        let mut values = [0.0; LANES];
+        let mut values = [0.0; PANEL];
         s.store_floats(acc, &mut values);
         out[self.first..self.first + self.rows].copy_from_slice(&values[..self.rows]);
     }
@@ -251,18 +251,18 @@ macro_rules! over_panels {
                 }
             }};
         }
-        let panels = blocks.chunks_exact(LANES * per_row);
+        let panels = blocks.chunks_exact(PANEL * per_row);
         let left = panels.remainder();
-        let last = (blocks.len() / per_row).saturating_sub(1) / LANES;
+        let last = (blocks.len() / per_row).saturating_sub(1) / PANEL;
         for (i, blocks) in panels.enumerate() {
             let ahead = if i == last { ahead } else { &[] };
-            multiply!(Panel { blocks, per_row, rows: LANES, first: i * LANES, ahead });
+            multiply!(Panel { blocks, per_row, rows: PANEL, first: i * PANEL, ahead });
         }
         if !left.is_empty() {
-            let mut whole: Vec<B> = bytemuck::zeroed_vec(LANES * per_row);
+            let mut whole: Vec<B> = bytemuck::zeroed_vec(PANEL * per_row);
             whole[..left.len()].copy_from_slice(left);
             let rows = left.len() / per_row;
-            multiply!(Panel { blocks: &whole, per_row, rows, first: last * LANES, ahead });
+            multiply!(Panel { blocks: &whole, per_row, rows, first: last * PANEL, ahead });
         }
     }};
 }

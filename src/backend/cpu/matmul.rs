@@ -6,11 +6,11 @@ use super::rows::Rows;
 use super::team::{Grid, Parts, Phases, Rect, Several};
 use crate::backend::MatrixShape;
 use crate::gguf::Bytes;
-use crate::quant::{Format, Input, Isa, Output, TileDot};
+use crate::quant::{Format, Input, Isa, Output, PANEL, TileDot};
 use std::ops::Range;
 
-/// Weight rows that one item computes.
-pub const TILE: usize = 16;
+/// Weight rows that one item computes: a panel of the product.
+pub const TILE: usize = PANEL;
 
 /// A weight tensor in the file's own pages.
 pub struct Matrix {
@@ -63,9 +63,7 @@ impl Matrix {
         let first = which * self.shape.rows + self.view.start;
         &self.data[(first + rows.start) * row_bytes..(first + rows.end) * row_bytes]
     }
-}
 
-impl Matrix {
     /// As many bytes as `rows` has, from where it ends: what will probably be multiplied next.
     pub fn ahead(&self, which: usize, rows: Range<usize>) -> &[u8] {
         let row_bytes = self.data.len() / (self.shape.rows * self.shape.count);

@@ -183,11 +183,11 @@ fn grouped(
     phases.each(grids.items(), work, grids, |_, (which, mut rect)| {
         let (matrix, input) = inputs[which];
         // Groups ascend and cover all places.
-        let which = groups.partition_point(|g| g.places.end <= rect.rows().start);
-        let group = &groups[which];
+        let at = groups.partition_point(|g| g.places.end <= rect.rows().start);
+        let group = &groups[at];
         let weights = matrix.bytes(group.expert, rect.cols());
         // After an expert's last rows come the first of the next expert that was chosen.
-        let ahead = match groups.get(which + 1) {
+        let ahead = match groups.get(at + 1) {
             Some(next) if rect.cols().end == matrix.rows() => matrix.bytes(next.expert, 0..rect.cols().len()),
             _ => matrix.ahead(group.expert, rect.cols()),
         };

@@ -4,7 +4,7 @@
 //!
 //! With codes `u = q + OFFSET` a block's integer is `I = Σ u·x − OFFSET · Σ x`; a minimum multiplies `M = Σ x`.
 
-use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels, over_rows};
+use super::{Activations, Block, MOST, Output, PANEL, Panel, over_panels, over_rows};
 use crate::quant::codes::Narrow;
 use crate::quant::simd::Simd;
 
@@ -60,12 +60,12 @@ fn few<B: Narrow, S: Simd, const R: usize>(
     out: &mut dyn Output,
 ) {
     let mut acc = [s.splat_float(0.0); R];
-    let mut lanes = [[s.splat(0); LANES / 2]; R];
+    let mut lanes = [[s.splat(0); PANEL / 2]; R];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);
         ahead.step(s, ahead.lines());
-        for r in 0..LANES / 2 {
-            let codes = B::codes(s, [panel.block(r, b), panel.block(r + LANES / 2, b)]);
+        for r in 0..PANEL / 2 {
+            let codes = B::codes(s, [panel.block(r, b), panel.block(r + PANEL / 2, b)]);
             for (lanes, pair) in lanes.iter_mut().zip(pairs) {
                 let x: X = x.block(pair.0 as usize, b);
                 lanes[r] = s.dot(s.splat(0), codes, s.twice(x.q), B::FULL);
@@ -103,7 +103,7 @@ impl<S: Simd> Turned<S> {
         s: S,
         x: &Activations,
         (b, pairs): (usize, &[(u32, u32)]),
-        acc: &mut [[f32; LANES]],
+        acc: &mut [[f32; PANEL]],
     ) {
         let mut rows: [X; R] = [x.block(pairs[0].0 as usize, b); R];
         for (row, pair) in rows.iter_mut().zip(pairs) {
@@ -125,7 +125,7 @@ impl<S: Simd> Turned<S> {
 /// Block by block: turned once, then used for all activation rows.
 #[inline(always)]
 fn many<B: Narrow, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut dyn Output) {
-    let mut acc = [[0.0; LANES]; MOST];
+    let mut acc = [[0.0; PANEL]; MOST];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);
         ahead.step(s, ahead.lines());

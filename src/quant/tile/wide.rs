@@ -5,7 +5,7 @@
 //! With codes `u = q + OFFSET` a block's integers are `I = Σ scale·u·x − OFFSET · Σ scale·(Σ x)` and, where there are
 //! minima, `M = Σ min·(Σ x)`, with `Σ x` the activations' sums of 16: one more small dot product either way.
 
-use super::{Activations, Block, LANES, MOST, Output, Panel, over_panels, over_rows};
+use super::{Activations, Block, MOST, Output, PANEL, Panel, over_panels, over_rows};
 use crate::quant::codes::{Sides, Wide};
 use crate::quant::simd::{Ahead, Simd};
 
@@ -91,13 +91,13 @@ fn few<B: Wide, S: Simd, const R: usize>(
     out: &mut dyn Output,
 ) {
     let mut acc = [s.splat_float(0.0); R];
-    let mut lanes = [[s.splat(0); LANES]; R];
+    let mut lanes = [[s.splat(0); PANEL]; R];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);
-        let lines = ahead.lines().div_ceil(LANES);
+        let lines = ahead.lines().div_ceil(PANEL);
         let beside = Beside::new(s, panel, b);
         let scales = s.rows(beside.sides.scales);
-        for r in 0..LANES {
+        for r in 0..PANEL {
             ahead.step(s, lines);
             let scales = s.scales(&scales[r], B::SUB);
             let codes = panel.block(r, b).codes(s);
@@ -172,7 +172,7 @@ impl<'c, S: Simd> Turned<'c, S> {
         s: S,
         x: &Activations,
         (b, pairs): (usize, &[(u32, u32)]),
-        (acc, ahead): (&mut [[f32; LANES]], (&mut Ahead, usize)),
+        (acc, ahead): (&mut [[f32; PANEL]], (&mut Ahead, usize)),
     ) {
         let mut rows = [x.block(pairs[0].0 as usize, b); R];
         for (row, pair) in rows.iter_mut().zip(pairs) {
@@ -189,7 +189,7 @@ impl<'c, S: Simd> Turned<'c, S> {
 /// Block by block: turned once, then used for all activation rows.
 #[inline(always)]
 fn many<B: Wide, S: Simd>(s: S, panel: &Panel<B>, x: &Activations, pairs: &[(u32, u32)], out: &mut dyn Output) {
-    let mut acc = [[0.0; LANES]; MOST];
+    let mut acc = [[0.0; PANEL]; MOST];
     let mut codes = [s.splat4([0; 4]); N / 4];
     for b in 0..panel.per_row {
         let mut ahead = panel.ahead(b);
