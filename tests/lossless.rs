@@ -5,8 +5,9 @@ mod support;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
-use draft::{Block, Drafter, Ngram, Outcome, Plan, Scripted, Target, Token};
+use draft::{Block, Drafter, Guess, Head, Ngram, Outcome, Plan, Scripted, Target, Token};
 use support::Spec;
 use support::random::Random;
 use support::runs::{generate, plain, pocket, sequence, settings};
@@ -70,6 +71,10 @@ impl Target for Seen<'_> {
     fn history(&self) -> &[Token] {
         self.0
     }
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 /// (passes, drafted, accepted) of a drafter on a known text: acceptance without a model.
@@ -80,10 +85,11 @@ fn offline(drafter: &mut dyn Drafter, truth: &[Token], from: usize, block: usize
     while at < truth.len() {
         let left = truth.len() - at;
         guess.clear(block.min(left - 1));
-        drafter.propose(&Seen(&truth[..at]), &mut guess);
+        drafter.propose(&mut Seen(&truth[..at]), &mut guess);
         let drafted = guess.tokens();
         let accepted = drafted.iter().zip(&truth[at..]).take_while(|(a, b)| a == b).count();
-        drafter.observe(&Outcome { drafted, accepted, emitted: &truth[at..at + accepted + 1] });
+        let emitted = &truth[at..at + accepted + 1];
+        drafter.observe(&Outcome { drafted, accepted, emitted, time: Duration::ZERO });
         sums = (sums.0 + 1, sums.1 + drafted.len(), sums.2 + accepted);
         at += accepted + 1;
     }
@@ -160,10 +166,11 @@ impl Drafter for Stubborn {
     fn name(&self) -> &'static str {
         "stubborn"
     }
-    fn propose(&mut self, _target: &dyn Target, block: &mut Block) {
-        let _ = self.0.iter().all(|&t| block.push(t));
+    fn propose(&mut self, _target: &mut dyn Target, block: &mut Block) {
+        let _ = self.0.iter().all(|&t| block.push(t, 1.0));
     }
     fn observe(&mut self, _outcome: &Outcome) {}
+    fn prefilled(&mut self, _rows: usize, _time: Duration) {}
     fn reset(&mut self) {}
 }
 

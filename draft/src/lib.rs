@@ -7,6 +7,8 @@ mod block;
 mod ngram;
 mod scripted;
 
+use std::time::Duration;
+
 pub use block::Block;
 pub use ngram::{Match, Ngram};
 pub use scripted::{Plan, Scripted};
@@ -14,10 +16,37 @@ pub use scripted::{Plan, Scripted};
 /// A token's number in the vocabulary.
 pub type Token = u32;
 
+/// A part of a model that guesses, for a price: it runs for every token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Head {
+    /// The model's first layers, and its output matrix.
+    Shallow,
+    /// The model's next-token-prediction block.
+    Mtp,
+    /// A smaller model of the same vocabulary.
+    Model,
+}
+
+/// What a head thinks comes next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Guess {
+    /// Its best token.
+    pub token: Token,
+    /// The probability that the head gives it.
+    pub confidence: f32,
+}
+
 /// What a drafter may ask of the sequence it drafts for: all that it may ask.
 pub trait Target {
     /// Prompt and output so far. The last token is not evaluated yet.
     fn history(&self) -> &[Token];
+
+    /// The time, from some moment on. Tests hand in their own.
+    fn now(&self) -> Duration;
+
+    /// Lets `head` guess token after token behind the history and `prefix`, each time following its own guess, while
+    /// `more` answers true to the last one. A head that the target does not have guesses nothing.
+    fn guess(&mut self, head: Head, prefix: &[Token], more: &mut dyn FnMut(Guess) -> bool);
 }
 
 /// What became of a block.
@@ -29,16 +58,21 @@ pub struct Outcome<'a> {
     pub accepted: usize,
     /// The tokens emitted by the pass: the accepted ones, and the model's own.
     pub emitted: &'a [Token],
+    /// What the pass took, from the draft's end to the kept state.
+    pub time: Duration,
 }
 
 /// Something that guesses.
 pub trait Drafter {
     /// What users call it.
     fn name(&self) -> &'static str;
-    /// Pushes guesses for the tokens after the target's history, best guess first in time; none is a legal answer.
-    fn propose(&mut self, target: &dyn Target, block: &mut Block);
+    /// Pushes guesses for the tokens behind the target's history and what the block already holds, best guess first in
+    /// time; none is a legal answer.
+    fn propose(&mut self, target: &mut dyn Target, block: &mut Block);
     /// Learns what became of the last block.
     fn observe(&mut self, outcome: &Outcome);
-    /// Forgets everything: another text follows, and equal texts are drafted equally.
+    /// Learns that evaluating `rows` rows of a prompt took `time`.
+    fn prefilled(&mut self, rows: usize, time: Duration);
+    /// Forgets the text: another one follows.
     fn reset(&mut self);
 }

@@ -11,6 +11,8 @@
 //! longest match is lost for as long as the new token is part of it; so the copy is resumed behind that token,
 //! unless a match is trusted more.
 
+use std::time::Duration;
+
 use crate::{Block, Drafter, Outcome, Target, Token};
 
 /// Shortest match worth a guess: measured on editing tasks, 1 gains no pass and 3 loses some.
@@ -164,14 +166,15 @@ impl Drafter for Ngram {
         "ngram"
     }
 
-    fn propose(&mut self, target: &dyn Target, block: &mut Block) {
+    fn propose(&mut self, target: &mut dyn Target, block: &mut Block) {
         self.source = self.choose(target.history());
         let Some(source) = self.source else {
             return;
         };
         let mut chance = 1.0;
         for i in 0..block.capacity() {
-            chance *= self.estimate(&source, i);
+            let estimate = self.estimate(&source, i);
+            chance *= estimate;
             if chance < WORTH {
                 break;
             }
@@ -181,7 +184,7 @@ impl Drafter for Ngram {
                 Some(&token) => token,
                 None => block.tokens()[from - self.history.len()],
             };
-            block.push(token);
+            block.push(token, estimate);
         }
         if block.is_empty() {
             // Silence teaches nothing; forgetting a little each time makes sure that it is tried again.
@@ -202,6 +205,8 @@ impl Drafter for Ngram {
         }
         self.resume = Some(source.next + outcome.accepted + 1);
     }
+
+    fn prefilled(&mut self, _rows: usize, _time: Duration) {}
 
     fn reset(&mut self) {
         self.forget_history();
@@ -317,17 +322,29 @@ impl Table {
 mod tests {
     use super::*;
 
+    use crate::{Guess, Head};
+
     struct History(Vec<Token>);
 
     impl Target for History {
         fn history(&self) -> &[Token] {
             &self.0
         }
+
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
+    }
+
+    fn told<'a>(drafted: &'a [Token], accepted: usize, emitted: &'a [Token]) -> Outcome<'a> {
+        Outcome { drafted, accepted, emitted, time: Duration::ZERO }
     }
 
     fn proposal(drafter: &mut Ngram, history: &[Token], capacity: usize) -> Vec<Token> {
         let mut block = Block::new(capacity);
-        drafter.propose(&History(history.to_vec()), &mut block);
+        drafter.propose(&mut History(history.to_vec()), &mut block);
         block.tokens().to_vec()
     }
 
@@ -365,7 +382,7 @@ mod tests {
         let mut history = vec![1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2];
         let drafted = proposal(&mut drafter, &history, 8);
         assert_eq!(drafted[..2], [3, 4]);
-        drafter.observe(&Outcome { drafted: &drafted, accepted: 1, emitted: &[3, 50] });
+        drafter.observe(&told(&drafted, 1, &[3, 50]));
         history.extend([3, 50]);
         assert_eq!(proposal(&mut drafter, &history, 8), [5, 6]);
     }
@@ -375,10 +392,10 @@ mod tests {
         let mut drafter = Ngram::new();
         let drafted = proposal(&mut drafter, &[7, 7, 7], 8);
         // The output ends inside the block, and the next history is not longer by what was emitted.
-        drafter.observe(&Outcome { drafted: &drafted, accepted: drafted.len(), emitted: &drafted });
+        drafter.observe(&told(&drafted, drafted.len(), &drafted));
         assert_eq!(proposal(&mut drafter, &[7, 7, 7, 5], 8), []);
         let drafted = proposal(&mut drafter, &[1, 2, 3, 1, 2], 8);
-        drafter.observe(&Outcome { drafted: &drafted, accepted: 0, emitted: &[9] });
+        drafter.observe(&told(&drafted, 0, &[9]));
         assert_eq!(proposal(&mut drafter, &[4, 5, 6, 8, 9], 8), []);
     }
 
@@ -399,7 +416,7 @@ mod tests {
             if drafted.is_empty() {
                 break;
             }
-            drafter.observe(&Outcome { drafted: &drafted, accepted: 0, emitted: &[9] });
+            drafter.observe(&told(&drafted, 0, &[9]));
         }
         assert_eq!(proposal(&mut drafter, &history, 8), []);
         assert!((0..200).any(|_| !proposal(&mut drafter, &history, 8).is_empty()));
@@ -411,7 +428,7 @@ mod tests {
         let history: Vec<Token> = (0..40).chain(0..2).collect();
         for _ in 0..32 {
             let drafted = proposal(&mut drafter, &history, 16);
-            drafter.observe(&Outcome { drafted: &drafted, accepted: drafted.len(), emitted: &drafted });
+            drafter.observe(&told(&drafted, drafted.len(), &drafted));
         }
         assert_eq!(proposal(&mut drafter, &history, 16).len(), 16);
     }
@@ -421,7 +438,7 @@ mod tests {
         let history: Vec<Token> = (0..40).chain(0..2).collect();
         let mut drafter = Ngram::new();
         let fresh = proposal(&mut drafter, &history, 16);
-        drafter.observe(&Outcome { drafted: &fresh, accepted: 0, emitted: &[9] });
+        drafter.observe(&told(&fresh, 0, &[9]));
         drafter.reset();
         assert_eq!(proposal(&mut drafter, &history, 16), fresh);
     }

@@ -2,6 +2,8 @@
 //!
 //! Owns: the plans. Refuses to know: where the answer comes from.
 
+use std::time::Duration;
+
 use crate::{Block, Drafter, Outcome, Target, Token};
 
 /// What a scripted drafter does with the answer it knows.
@@ -79,7 +81,7 @@ impl Drafter for Scripted {
         }
     }
 
-    fn propose(&mut self, target: &dyn Target, block: &mut Block) {
+    fn propose(&mut self, target: &mut dyn Target, block: &mut Block) {
         let at = target.history().len();
         let (drafted, right) = self.lengths(block.capacity());
         for i in 0..drafted {
@@ -89,13 +91,15 @@ impl Drafter for Scripted {
                 (None, _) if self.plan == Plan::Oracle => return,
                 (None, _) => 0,
             };
-            if !block.push(next) {
+            if !block.push(next, 1.0) {
                 return;
             }
         }
     }
 
     fn observe(&mut self, _outcome: &Outcome) {}
+
+    fn prefilled(&mut self, _rows: usize, _time: Duration) {}
 
     fn reset(&mut self) {
         self.step = 0;

@@ -1,8 +1,9 @@
 //! Every drafter against a toy Markov target: a drafter changes the number of passes, never a token.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use draft::{Block, Drafter, Match, Ngram, Outcome, Plan, Scripted, Target, Token};
+use draft::{Block, Drafter, Guess, Head, Match, Ngram, Outcome, Plan, Scripted, Target, Token};
 
 /// A generator for tests: a linear congruence modulo 2^64, upper bits only.
 struct Chance(u64);
@@ -38,6 +39,12 @@ impl Target for Text {
     fn history(&self) -> &[Token] {
         &self.0
     }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 struct Run {
@@ -54,7 +61,7 @@ fn generate(model: &Markov, prompt: &[Token], count: usize, capacity: usize, dra
     let mut block = Block::default();
     while text.0.len() < end {
         block.clear(capacity.min(end - text.0.len() - 1));
-        drafter.propose(&text, &mut block);
+        drafter.propose(&mut text, &mut block);
         let kept = text.0.len();
         for i in 0..=block.len() {
             let choice = model.choose(&text.0);
@@ -66,7 +73,8 @@ fn generate(model: &Markov, prompt: &[Token], count: usize, capacity: usize, dra
         let emitted = &text.0[kept..];
         let accepted = emitted.len() - 1;
         if !block.is_empty() {
-            drafter.observe(&Outcome { drafted: block.tokens(), accepted, emitted });
+            let time = Duration::ZERO;
+            drafter.observe(&Outcome { drafted: block.tokens(), accepted, emitted, time });
         }
         run.passes += 1;
         run.accepted.push((block.len(), accepted));
@@ -150,7 +158,7 @@ fn scripted_drafters_are_as_right_as_they_say() {
 #[test]
 fn an_overrun_fills_the_block_at_the_end_of_the_truth() {
     let mut block = Block::new(6);
-    scripted(Plan::Overrun, &[1, 2, 3], 4).propose(&Text(vec![1, 2]), &mut block);
+    scripted(Plan::Overrun, &[1, 2, 3], 4).propose(&mut Text(vec![1, 2]), &mut block);
     assert_eq!(block.tokens(), [3, 0, 0, 0, 0, 0]);
 }
 

@@ -6,9 +6,9 @@
 //! decoding is the step with an empty block.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use draft::{Block, Drafter, Outcome, Target, Token};
+use draft::{Block, Drafter, Guess, Head, Outcome, Target, Token};
 
 use super::accept::{Finish, accept, trim};
 use super::metrics::{Metrics, Pass};
@@ -104,17 +104,26 @@ pub struct Sequence<B: Backend> {
     drafter: Option<Box<dyn Drafter>>,
     block: Block,
     metrics: Metrics,
+    /// Where its clock begins.
+    since: Instant,
 }
 
 /// What a drafter sees of a sequence.
 struct View<'a> {
     tokens: &'a [Token],
+    since: Instant,
 }
 
 impl Target for View<'_> {
     fn history(&self) -> &[Token] {
         self.tokens
     }
+
+    fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 impl<B: Backend> Sequence<B> {
@@ -138,6 +147,7 @@ impl<B: Backend> Sequence<B> {
             drafter,
             block,
             metrics,
+            since: Instant::now(),
         })
     }
 
@@ -275,7 +285,7 @@ impl<B: Backend> Sequence<B> {
         self.propose(room - 1);
         let drafted = clock.elapsed();
         let (mut step, accepted) = self.verify_and_keep(room, ends);
-        self.observe(&step, accepted);
+        self.observe(&step, accepted, clock.elapsed() - drafted);
         let pass = Pass { drafted: self.block.len(), accepted, emitted: step.emitted.len() };
         self.metrics.record(pass, drafted, clock.elapsed());
         let full = step.emitted.len() == room;
@@ -287,7 +297,7 @@ impl<B: Backend> Sequence<B> {
     fn propose(&mut self, most: usize) {
         self.block.clear(most.min(self.settings.block));
         if let Some(drafter) = &mut self.drafter {
-            drafter.propose(&View { tokens: &self.tokens }, &mut self.block);
+            drafter.propose(&mut View { tokens: &self.tokens, since: self.since }, &mut self.block);
         }
         let vocab = self.model.vocab();
         let valid = self.block.tokens().iter().take_while(|&&t| (t as usize) < vocab).count();
@@ -309,9 +319,9 @@ impl<B: Backend> Sequence<B> {
         (Step { emitted, finish }, accepted.min(kept))
     }
 
-    fn observe(&mut self, step: &Step, accepted: usize) {
+    fn observe(&mut self, step: &Step, accepted: usize, time: Duration) {
         if let Some(drafter) = &mut self.drafter {
-            drafter.observe(&Outcome { drafted: self.block.tokens(), accepted, emitted: &step.emitted });
+            drafter.observe(&Outcome { drafted: self.block.tokens(), accepted, emitted: &step.emitted, time });
         }
     }
 
