@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use draft::{Block, Drafter, Guess, Head, Ngram, Outcome, Plan, Scripted, Target, Token};
+use draft::{Block, Decision, Drafter, Guess, Head, Ngram, Outcome, Plan, Scripted, Target, Token};
 use support::Spec;
 use support::random::Random;
 use support::runs::{generate, plain, pocket, sequence, settings};
@@ -171,6 +171,9 @@ impl Drafter for Stubborn {
     }
     fn observe(&mut self, _outcome: &Outcome) {}
     fn prefilled(&mut self, _rows: usize, _time: Duration) {}
+    fn decision(&self) -> Decision {
+        Decision::default()
+    }
     fn reset(&mut self) {}
 }
 

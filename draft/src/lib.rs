@@ -4,12 +4,17 @@
 //! drafter can be useless but never wrong: what it proposes is verified before it counts.
 
 mod block;
+mod costs;
+mod guesser;
 mod ngram;
+mod odds;
 mod scripted;
 
 use std::time::Duration;
 
 pub use block::Block;
+pub use costs::Costs;
+pub use guesser::Guesser;
 pub use ngram::{Match, Ngram};
 pub use scripted::{Plan, Scripted};
 
@@ -62,6 +67,19 @@ pub struct Outcome<'a> {
     pub time: Duration,
 }
 
+/// Why a block is what it is, for traces and reports.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Decision {
+    /// Who drafted; empty if nobody did.
+    pub drafter: &'static str,
+    /// Tokens of the match behind a copy.
+    pub matched: usize,
+    /// Tokens that the pass is expected to emit.
+    pub expected: f64,
+    /// Seconds that the pass is expected to take, if anything is known.
+    pub seconds: Option<f64>,
+}
+
 /// Something that guesses.
 pub trait Drafter {
     /// What users call it.
@@ -73,6 +91,8 @@ pub trait Drafter {
     fn observe(&mut self, outcome: &Outcome);
     /// Learns that evaluating `rows` rows of a prompt took `time`.
     fn prefilled(&mut self, rows: usize, time: Duration);
+    /// Why the last block is what it is.
+    fn decision(&self) -> Decision;
     /// Forgets the text: another one follows.
     fn reset(&mut self);
 }

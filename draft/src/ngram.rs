@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use crate::{Block, Drafter, Outcome, Target, Token};
+use crate::{Block, Decision, Drafter, Outcome, Target, Token};
 
 /// Shortest match worth a guess: measured on editing tasks, 1 gains no pass and 3 loses some.
 const SHORTEST: usize = 2;
@@ -207,6 +207,10 @@ impl Drafter for Ngram {
     }
 
     fn prefilled(&mut self, _rows: usize, _time: Duration) {}
+
+    fn decision(&self) -> Decision {
+        Decision { drafter: self.name(), ..Decision::default() }
+    }
 
     fn reset(&mut self) {
         self.forget_history();

@@ -3,10 +3,13 @@
 //! Owns: sequences, acceptance, metrics, session files. Refuses to know: tensors and text; it sees tokens and logits rows.
 
 mod accept;
+mod assistant;
+mod heads;
 mod metrics;
 mod sequence;
 mod session;
 
 pub use accept::{Finish, accept, trim};
+pub use heads::Wanted;
 pub use metrics::{Metrics, Pass};
 pub use sequence::{DEFAULT_BLOCK, Ends, PREFILL, Sequence, Settings, Step, Unwatched, Watch};

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use draft::{Block, Drafter, Guess, Head, Outcome, Target, Token};
+use draft::{Block, Decision, Drafter, Outcome, Token};
 
 use super::accept::{Finish, accept, trim};
+use super::heads::{Heads, View, Wanted};
 use super::metrics::{Metrics, Pass};
 use crate::backend::{Backend, KvFormat};
 use crate::model::{Model, Workspace};
@@ -102,28 +103,11 @@ pub struct Sequence<B: Backend> {
     tokens: Vec<Token>,
     checkpoints: Vec<Checkpoint>,
     drafter: Option<Box<dyn Drafter>>,
+    heads: Heads<B>,
     block: Block,
     metrics: Metrics,
     /// Where its clock begins.
     since: Instant,
-}
-
-/// What a drafter sees of a sequence.
-struct View<'a> {
-    tokens: &'a [Token],
-    since: Instant,
-}
-
-impl Target for View<'_> {
-    fn history(&self) -> &[Token] {
-        self.tokens
-    }
-
-    fn now(&self) -> Duration {
-        self.since.elapsed()
-    }
-
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 impl<B: Backend> Sequence<B> {
@@ -132,9 +116,23 @@ impl<B: Backend> Sequence<B> {
     /// # Errors
     /// If the memory does not suffice.
     pub fn new(model: Arc<Model<B>>, settings: Settings, drafter: Option<Box<dyn Drafter>>) -> Result<Sequence<B>> {
+        Sequence::with_heads(model, settings, drafter, &Wanted::nothing())
+    }
+
+    /// An empty sequence with heads that its drafter may ask.
+    ///
+    /// # Errors
+    /// If the memory does not suffice.
+    pub fn with_heads(
+        model: Arc<Model<B>>,
+        settings: Settings,
+        drafter: Option<Box<dyn Drafter>>,
+        wanted: &Wanted<B>,
+    ) -> Result<Sequence<B>> {
         let log_rows = if drafter.is_some() { settings.block + 1 } else { 0 };
         let state = model.state(settings.context, settings.kv, log_rows)?;
         let workspace = model.workspace();
+        let heads = Heads::new(&model, &state, settings, wanted)?;
         let block = Block::new(settings.block);
         let metrics = Metrics::default();
         Ok(Sequence {
@@ -145,6 +143,7 @@ impl<B: Backend> Sequence<B> {
             tokens: Vec::new(),
             checkpoints: Vec::new(),
             drafter,
+            heads,
             block,
             metrics,
             since: Instant::now(),
@@ -251,9 +250,14 @@ impl<B: Backend> Sequence<B> {
         let from = self.state.len();
         let all = watch.wants_logits();
         let logits_from = if all { 0 } else { tokens.len() - 1 };
+        let clock = Instant::now();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, tokens, logits_from);
         verdict.guard.keep(tokens.len());
         self.tokens.extend_from_slice(tokens);
+        self.heads.follow(&self.model, &self.workspace, from, tokens.len());
+        if let Some(drafter) = &mut self.drafter {
+            drafter.prefilled(tokens.len(), clock.elapsed());
+        }
         if all {
             let mut logits = Vec::with_capacity(self.model.vocab());
             for row in 0..tokens.len() {
@@ -297,7 +301,8 @@ impl<B: Backend> Sequence<B> {
     fn propose(&mut self, most: usize) {
         self.block.clear(most.min(self.settings.block));
         if let Some(drafter) = &mut self.drafter {
-            drafter.propose(&mut View { tokens: &self.tokens, since: self.since }, &mut self.block);
+            let (tokens, model, state, heads) = (&self.tokens[..], &*self.model, &mut self.state, &mut self.heads);
+            drafter.propose(&mut View { tokens, since: self.since, model, state, heads }, &mut self.block);
         }
         let vocab = self.model.vocab();
         let valid = self.block.tokens().iter().take_while(|&&t| (t as usize) < vocab).count();
@@ -310,11 +315,13 @@ impl<B: Backend> Sequence<B> {
         let mut rows = Vec::with_capacity(self.block.len() + 1);
         rows.extend_from_slice(&self.tokens[self.state.len()..]);
         rows.extend_from_slice(self.block.tokens());
+        let position = self.state.len();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, &rows, 0);
         let accepted = accept(self.block.tokens(), &verdict.choices);
         let (kept, finish) = trim(&verdict.choices[..=accepted], room, &mut |token| ends.ends(token));
-        verdict.guard.keep(kept);
         let emitted = verdict.choices[..kept].to_vec();
+        verdict.guard.keep(kept);
+        self.heads.follow(&self.model, &self.workspace, position, kept);
         self.tokens.extend_from_slice(&emitted);
         (Step { emitted, finish }, accepted.min(kept))
     }
@@ -323,6 +330,11 @@ impl<B: Backend> Sequence<B> {
         if let Some(drafter) = &mut self.drafter {
             drafter.observe(&Outcome { drafted: self.block.tokens(), accepted, emitted: &step.emitted, time });
         }
+    }
+
+    /// Why the last block was what it was; nothing without a drafter.
+    pub fn decision(&self) -> Option<Decision> {
+        self.drafter.as_ref().map(|drafter| drafter.decision())
     }
 
     /// The sizes of the state.
