@@ -3,15 +3,22 @@
 //! Owns: the traits between an engine and its drafters, and the drafters. Refuses to know: weights, state, text. A
 //! drafter can be useless but never wrong: what it proposes is verified before it counts.
 
+mod automaton;
 mod block;
-mod ngram;
+mod copies;
+mod corpus;
 mod scripted;
+mod suffix;
+mod trust;
 
 use std::time::Duration;
 
+pub use automaton::{Automaton, Continuation, Cursor};
 pub use block::Block;
-pub use ngram::{Match, Ngram};
+pub use corpus::{Corpus, CorpusError};
+
 pub use scripted::{Plan, Scripted};
+pub use suffix::Suffix;
 
 /// A token's number in the vocabulary.
 pub type Token = u32;
