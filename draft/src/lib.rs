@@ -3,20 +3,28 @@
 //! Owns: the traits between an engine and its drafters, and the drafters. Refuses to know: weights, state, text. A
 //! drafter can be useless but never wrong: what it proposes is verified before it counts.
 
+mod automaton;
 mod block;
+mod cascade;
+mod copies;
+mod corpus;
 mod costs;
 mod guesser;
-mod ngram;
 mod odds;
 mod scripted;
+mod suffix;
+mod trust;
 
 use std::time::Duration;
 
+pub use automaton::{Automaton, Continuation, Cursor};
 pub use block::Block;
+pub use cascade::Cascade;
+pub use corpus::{Corpus, CorpusError};
 pub use costs::Costs;
 pub use guesser::Guesser;
-pub use ngram::{Match, Ngram};
 pub use scripted::{Plan, Scripted};
+pub use suffix::Suffix;
 
 /// A token's number in the vocabulary.
 pub type Token = u32;

@@ -1,9 +1,8 @@
 //! Every drafter against a toy Markov target: a drafter changes the number of passes, never a token.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
-use draft::{Block, Drafter, Guess, Head, Match, Ngram, Outcome, Plan, Scripted, Target, Token};
+use draft::{Block, Drafter, Guess, Head, Outcome, Plan, Scripted, Suffix, Target, Token};
 
 /// A generator for tests: a linear congruence modulo 2^64, upper bits only.
 struct Chance(u64);
@@ -107,7 +106,8 @@ fn drafters(truth: &[Token], vocabulary: Token) -> Vec<Box<dyn Drafter>> {
     let steps = (0..=8).flat_map(|drafted| (0..=drafted).map(move |right| (drafted, right))).collect();
     let plans = [Plan::Empty, Plan::Oracle, Plan::Wrong, Plan::Random(3), Plan::Steps(steps), Plan::Overrun];
     let scripted = plans.into_iter().map(|plan| Box::new(scripted(plan, truth, vocabulary)) as Box<dyn Drafter>);
-    scripted.chain([Box::new(Ngram::new()) as Box<dyn Drafter>]).collect()
+    let suffixes = [Suffix::new(), Suffix::warmed(truth)].map(|suffix| Box::new(suffix) as Box<dyn Drafter>);
+    scripted.chain(suffixes).collect()
 }
 
 #[test]
@@ -163,58 +163,9 @@ fn an_overrun_fills_the_block_at_the_end_of_the_truth() {
 }
 
 #[test]
-fn the_shortest_match_length_changes_no_token() {
-    for (model, prompt) in cases() {
-        let truth = plain(&model, &prompt, 100);
-        for shortest in 1..=24 {
-            let run = generate(&model, &prompt, 100, 16, &mut Ngram::with_lengths(shortest, 24));
-            assert_eq!(run.text, truth, "shortest match {shortest}");
-        }
-    }
-}
-
-#[test]
 fn a_loop_is_drafted_whole() {
     let mut chance = Chance(5);
     let model = Markov::new(4, &mut chance);
-    let run = generate(&model, &[0, 1], 400, 16, &mut Ngram::new());
+    let run = generate(&model, &[0, 1], 400, 16, &mut Suffix::new());
     assert!(run.passes < 60, "{} passes for a text with a period of at most 16", run.passes);
-}
-
-/// The longest suffix that also ends further left, and its most recent such end, by looking everywhere.
-fn naive_match(history: &[Token], shortest: usize, longest: usize) -> Option<Match> {
-    let agree = |end: usize| {
-        let pairs = history[..end].iter().rev().zip(history.iter().rev());
-        pairs.take(longest).take_while(|(a, b)| a == b).count()
-    };
-    (1..history.len())
-        .map(|next| Match { length: agree(next), next })
-        .filter(|found| found.length >= shortest)
-        .max_by_key(|found| (found.length, found.next))
-}
-
-#[test]
-fn the_index_finds_what_a_naive_search_finds() {
-    let mut chance = Chance(9);
-    let mut lengths_seen = HashSet::new();
-    for round in 0..3000 {
-        let alphabet = 1 + round % 5;
-        let (shortest, longest) = [(1, 24), (2, 24), (2, 4), (3, 3), (1, 40)][chance.below(5) as usize];
-        let mut drafter = Ngram::with_lengths(shortest, longest);
-        let mut history: Vec<Token> = Vec::new();
-        for _ in 0..1 + chance.below(6) {
-            match chance.below(8) {
-                0 => history.truncate(chance.below(history.len() as u32 + 1) as usize),
-                1 if !history.is_empty() => {
-                    let at = chance.below(history.len() as u32) as usize;
-                    history[at] = chance.below(alphabet);
-                }
-                _ => history.extend((0..chance.below(30)).map(|_| chance.below(alphabet))),
-            }
-            let expected = naive_match(&history, shortest, longest);
-            assert_eq!(drafter.longest_match(&history), expected, "{history:?}, {shortest}..={longest}");
-            lengths_seen.extend(expected.map(|found| found.length));
-        }
-    }
-    assert!(lengths_seen.len() > 24, "only match lengths {lengths_seen:?} were tried");
 }

@@ -79,6 +79,11 @@ impl<B: Backend> Model<B> {
         self.weights.tied
     }
 
+    /// Whether it holds a next-token-prediction block.
+    pub fn has_nextn(&self) -> bool {
+        self.weights.nextn.is_some()
+    }
+
     /// A hash that ties saved states to this model.
     pub fn fingerprint(&self) -> [u8; 16] {
         self.fingerprint
