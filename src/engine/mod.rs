@@ -6,10 +6,12 @@ mod accept;
 mod assistant;
 mod heads;
 mod metrics;
+mod sample;
 mod sequence;
 mod session;
 
 pub use accept::{Finish, accept, trim};
 pub use heads::Wanted;
 pub use metrics::{Metrics, Pass};
+pub use sample::{Logprobs, PENALTY_WINDOW, Sampler, Sampling, logprobs};
 pub use sequence::{DEFAULT_BLOCK, Ends, PREFILL, Sequence, Settings, Step, Unwatched, Watch};
