@@ -154,6 +154,30 @@ impl Cascade {
         Some(i)
     }
 
+    /// Fills the empty `block` with the copy's offer, or with what a head says.
+    fn choose(&mut self, target: &mut dyn Target, block: &mut Block) {
+        self.copy.clear(block.capacity());
+        if let Some(suffix) = &mut self.suffix {
+            suffix.propose(target, &mut self.copy);
+            self.decision.matched = suffix.matched();
+        }
+        let class = class(&self.copy);
+        match self.whom_to_ask(class).filter(|_| block.capacity() > 0) {
+            Some(i) => self.ask(i, class, target, block),
+            None => self.take_copy(block),
+        }
+    }
+
+    /// Lets the copy go on behind what the block holds already.
+    fn go_on(&mut self, target: &mut dyn Target, block: &mut Block) {
+        let given = block.len();
+        if let Some(suffix) = &mut self.suffix {
+            suffix.propose(target, block);
+        }
+        let (_, len) = self.best(block);
+        block.truncate(len.max(given));
+    }
+
     /// Asks head `i`, lets the copy go on behind its guesses, and takes the better of this and the copy's own offer.
     fn ask(&mut self, i: usize, class: usize, target: &mut dyn Target, block: &mut Block) {
         let began = target.now();
@@ -204,15 +228,9 @@ impl Drafter for Cascade {
         let began = target.now();
         self.decision = Decision::default();
         self.set_terms(block);
-        self.copy.clear(block.capacity());
-        if let Some(suffix) = &mut self.suffix {
-            suffix.propose(target, &mut self.copy);
-            self.decision.matched = suffix.matched();
-        }
-        let class = class(&self.copy);
-        match self.whom_to_ask(class).filter(|_| block.capacity() > 0) {
-            Some(i) => self.ask(i, class, target, block),
-            None => self.take_copy(block),
+        match block.is_empty() {
+            true => self.choose(target, block),
+            false => self.go_on(target, block),
         }
         self.decision.expected = 1.0 + block.expected();
         self.decision.seconds = self.costs.pass(block.len() + 1);

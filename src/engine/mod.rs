@@ -4,13 +4,14 @@
 
 mod accept;
 mod assistant;
+mod choice;
 mod heads;
 mod metrics;
 mod sample;
 mod sequence;
 mod session;
 
-pub use accept::{Finish, accept, trim};
+pub use accept::{Accepted, Finish, accept};
 pub use heads::Wanted;
 pub use metrics::{Metrics, Pass};
 pub use sample::{Logprobs, PENALTY_WINDOW, Sampler, Sampling, logprobs};

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use draft::{Block, Decision, Drafter, Outcome, Token};
 
-use super::accept::{Finish, accept, trim};
+use super::accept::{Accepted, Finish, accept};
+use super::choice::Choice;
 use super::heads::{Heads, View, Wanted};
 use super::metrics::{Metrics, Pass};
+use super::sample::Sampling;
 use crate::backend::{Backend, KvFormat};
+use crate::constraint::Constraint;
 use crate::model::{Model, Workspace};
 use crate::state::{Checkpoint, Snapshot, State, StateShape};
 use crate::{Error, Result};
@@ -39,6 +42,9 @@ impl Default for Settings {
 
 /// Most tokens drafted for one pass, unless the user says otherwise.
 pub const DEFAULT_BLOCK: usize = 16;
+
+/// The chance that a token forced by a constraint is the one the model chooses.
+const FORCED: f64 = 0.9;
 
 /// Most rows of a prefill pass.
 pub const PREFILL: usize = 256;
@@ -104,6 +110,7 @@ pub struct Sequence<B: Backend> {
     checkpoints: Vec<Checkpoint>,
     drafter: Option<Box<dyn Drafter>>,
     heads: Heads<B>,
+    choice: Choice,
     block: Block,
     metrics: Metrics,
     /// Where its clock begins.
@@ -144,6 +151,7 @@ impl<B: Backend> Sequence<B> {
             checkpoints: Vec::new(),
             drafter,
             heads,
+            choice: Choice::default(),
             block,
             metrics,
             since: Instant::now(),
@@ -158,6 +166,24 @@ impl<B: Backend> Sequence<B> {
     /// Counts since the last [`Sequence::prompt`].
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Samples the tokens to come; the best ones are chosen unless this says otherwise.
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub fn set_sampling(&mut self, sampling: Sampling) -> Result<()> {
+        self.choice.set_sampling(sampling)
+    }
+
+    /// Constrains the tokens to come, until the next prompt.
+    pub fn set_constraint(&mut self, constraint: Option<Box<dyn Constraint>>) {
+        self.choice.set_constraint(constraint);
+    }
+
+    /// What made the constraint give up, if it did: then the output ends early.
+    pub fn constraint_failure(&self) -> Option<&Error> {
+        self.choice.failure()
     }
 
     /// The model.
@@ -190,6 +216,7 @@ impl<B: Backend> Sequence<B> {
         self.admit(prompt)?;
         let start = self.rewind(prompt, watch.wants_logits());
         self.metrics = Metrics::default();
+        self.choice.set_constraint(None);
         if let Some(drafter) = &mut self.drafter {
             drafter.reset();
         }
@@ -297,9 +324,16 @@ impl<B: Backend> Sequence<B> {
         step
     }
 
-    /// Asks the drafter for at most `most` tokens. Tokens that are not in the vocabulary end the block.
+    /// Asks the constraint and the drafter for at most `most` tokens. Tokens that are not in the vocabulary, or cannot
+    /// come next, end the block.
     fn propose(&mut self, most: usize) {
         self.block.clear(most.min(self.settings.block));
+        if self.drafter.is_some() {
+            // A constraint is sure of a text, not of the tokens it is spelt in.
+            for token in self.choice.forced() {
+                self.block.push(token, FORCED);
+            }
+        }
         if let Some(drafter) = &mut self.drafter {
             let (tokens, model, state, heads) = (&self.tokens[..], &*self.model, &mut self.state, &mut self.heads);
             drafter.propose(&mut View { tokens, since: self.since, model, state, heads }, &mut self.block);
@@ -307,23 +341,29 @@ impl<B: Backend> Sequence<B> {
         let vocab = self.model.vocab();
         let valid = self.block.tokens().iter().take_while(|&&t| (t as usize) < vocab).count();
         self.block.truncate(valid);
+        let valid = self.choice.valid_prefix(self.block.tokens());
+        self.block.truncate(valid);
     }
 
     /// One pass over the last token and the block; keeps the rows whose tokens were emitted before the last one.
-    /// Returns the step and how many drafted tokens were accepted and kept.
+    /// Returns the step and how many drafted tokens were accepted.
     fn verify_and_keep(&mut self, room: usize, ends: &mut dyn Ends) -> (Step, usize) {
         let mut rows = Vec::with_capacity(self.block.len() + 1);
         rows.extend_from_slice(&self.tokens[self.state.len()..]);
         rows.extend_from_slice(self.block.tokens());
         let position = self.state.len();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, &rows, 0);
-        let accepted = accept(self.block.tokens(), &verdict.choices);
-        let (kept, finish) = trim(&verdict.choices[..=accepted], room, &mut |token| ends.ends(token));
-        let emitted = verdict.choices[..kept].to_vec();
-        verdict.guard.keep(kept);
-        self.heads.follow(&self.model, &self.workspace, position, kept);
-        self.tokens.extend_from_slice(&emitted);
-        (Step { emitted, finish }, accepted.min(kept))
+        let (tokens, choice, pass) = (&mut self.tokens, &mut self.choice, (&*self.model, &self.workspace));
+        let choose = &mut |row: usize| {
+            let token = choice.token(pass, row, verdict.choices[row], tokens);
+            tokens.push(token);
+            token
+        };
+        let Accepted { emitted, drafted, finish } =
+            accept(self.block.tokens(), room, choose, &mut |token| ends.ends(token));
+        verdict.guard.keep(emitted.len());
+        self.heads.follow(&self.model, &self.workspace, position, emitted.len());
+        (Step { emitted, finish }, drafted)
     }
 
     fn observe(&mut self, step: &Step, accepted: usize, time: Duration) {
