@@ -2,8 +2,8 @@
 //
 // It asks llama.cpp's own drafter (common/speculative.h), as its server does: the model evaluates the text, the drafter
 // follows every batch, is asked for drafts, and its rows of drafted tokens are removed. The drafter tells tokens, not
-// logits, but its context still holds those of the last token that it drafted: so there is one drafter, with a context of
-// its own, for each depth, and each must draft what the shallower ones do.
+// logits, but its context still holds those of the last token that it drafted: so there is one drafter, with a context
+// of its own, for each depth, and each must draft what the shallower ones do.
 //
 // Arguments: model, threads, depth, K/V type (f16 or f32), most positions, most tokens of a text without one given.
 // Input, for each prompt: a number of ids and the ids, then the same for the text that follows the prompt; none: greedy
@@ -100,7 +100,7 @@ class drafter {
         common_speculative_draft(speculative.get());
         seen.push_back(last);
         if ((int) result.size() != depth) {
-            fail("the drafter was asked for " + std::to_string(depth) + " tokens and gave " + std::to_string(result.size()));
+            fail("a drafter of " + std::to_string(depth) + " tokens gave " + std::to_string(result.size()));
         }
         const choice top = choose(llama_get_logits_ith(made->context(), -1), vocabulary);
         if (top.id != result.back()) {

@@ -7,10 +7,11 @@
 The server does not tell what it drafts. peer_drafts.cpp, which this script compiles against the server's own libraries
 and its source tree (a C++ compiler must be there), asks the same drafter (common/speculative) in the same way.
 
-The texts are the built-in prompts of `verbatim` with the tokens that its plain decoding gives, or those of a file of JSON
-objects, one a line, each with "prompt_ids" and perhaps "ids" (the text that follows; llama.cpp's own greedy text if
-absent) and "task". Every prompt begins with an empty state. After every token of the text, with the true history, the
-drafter drafts as many tokens as --depth says; a margin is the difference of the two largest logits behind a token.
+The texts are verbatim's built-in prompts, or those of a file of JSON objects (one a line, each with a "prompt" or
+"prompt_ids" and perhaps a "task" and "ids", the text that follows), with what verbatim's plain decoding goes on with,
+or with --own what llama.cpp's does. Every prompt begins with an empty state. After every token of the text, with the true
+history, the drafter drafts as many tokens as --depth says; a margin is the difference of the two largest logits behind
+a token.
 
 Printed: how many drafts are what the text goes on with, at every depth (of those whose shallower drafts all were). With
 --json, for each prompt: task, prompt_ids, ids, and greedy_ids (what llama.cpp chooses after the same history) with
@@ -21,10 +22,11 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from peer_prompts import VERBATIM, built_in, continued, from_file, output
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 # A choice with a smaller margin may fall otherwise in another arithmetic.
@@ -38,48 +40,32 @@ def fail(text):
 def typed():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", help="GGUF file with a next-token-prediction block")
-    parser.add_argument("--server", required=True, help="llama-server in the folder it was built in, of shared libraries")
+    parser.add_argument("--server", required=True, help="llama-server, built with shared libraries, where it was built")
     parser.add_argument("--source", help="llama.cpp's source tree [the one that the server was built from]")
     parser.add_argument("--threads", type=int, default=2, help="[%(default)s]")
     parser.add_argument("--depth", type=int, default=4, help="tokens drafted after each token [%(default)s]")
-    parser.add_argument("--tokens", type=int, default=96, help="most tokens of a text that is not given [%(default)s]")
+    parser.add_argument("--tokens", type=int, default=96, help="most tokens of a text [%(default)s]")
     parser.add_argument("--context", type=int, default=4096, help="most positions of a text [%(default)s]")
     parser.add_argument("--kv", choices=("f16", "f32"), default="f16", help="how K and V are stored [%(default)s]")
     parser.add_argument("--prompts", help="file of prompts [verbatim's built-in ones]")
-    parser.add_argument("--verbatim", help="the program [target/release/verbatim]")
+    parser.add_argument("--own", action="store_true", help="follow llama.cpp's greedy text, not verbatim's")
+    parser.add_argument("--verbatim", default=VERBATIM, help="the program [target/release/verbatim]")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     args = parser.parse_args()
     if min(args.threads, args.depth, args.tokens, args.context) < 1:
         fail("threads, depth, tokens and context are at least 1")
-    if not args.verbatim:
-        args.verbatim = str(Path(__file__).resolve().parent.parent / "target" / "release" / "verbatim")
     return args
 
 
-def output(command, text=None):
-    try:
-        done = subprocess.run(command, input=text, capture_output=True, text=True)
-    except OSError as error:
-        fail(f"{command[0]}: {error.strerror}")
-    if done.returncode:
-        fail(f"{command[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
-    return done.stdout
-
-
-def built_in(args):
-    """The prompts that `verbatim` has inside, with what it goes on with."""
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder, "record.json")
-        command = [args.verbatim, "check", "-m", args.model, "--threads", str(args.threads), "--kv", args.kv, "--json"]
-        output(command + ["--tokens", str(args.tokens), "--record", str(record)])
-        return json.loads(record.read_text())["prompts"]
-
-
-def from_file(path):
-    prompts = [json.loads(line) for line in Path(path).read_text().splitlines() if line.strip()]
-    if not prompts or not all(prompt.get("prompt_ids") for prompt in prompts):
-        fail(f'{path}: every line must be an object with "prompt_ids"')
-    return prompts
+def texts(args):
+    """The prompts with what follows them."""
+    prompts = from_file(args.prompts) if args.prompts else built_in()
+    options = ["-m", args.model, "--threads", args.threads, "--kv", args.kv]
+    # One token is enough where only the prompt's ids are wanted.
+    options += ["--tokens", 1 if args.own else args.tokens]
+    ready = {"prompt_ids", "ids"}
+    prompts = [p if ready <= p.keys() else continued(p, args.verbatim, options) for p in prompts]
+    return [p | {"ids": []} for p in prompts] if args.own else prompts
 
 
 def source_of(build):
@@ -99,7 +85,7 @@ def compiled(args, folder):
     if not list(libraries.glob("libllama-common.*")):
         fail(f"{libraries} does not hold llama.cpp's shared libraries; build it with -DBUILD_SHARED_LIBS=ON")
     program = Path(folder, "peer_drafts")
-    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-O1", "-o", str(program), str(SOURCE)]
+    command = [os.environ.get("CXX", "c++"), "-std=c++17", "-O1", "-o", program, SOURCE]
     command += [f"-I{source / part}" for part in ("include", "common", "ggml/include", "vendor")]
     command += [f"-L{libraries}", f"-Wl,-rpath,{libraries}", "-lllama-common", "-lllama", "-lggml", "-lggml-base"]
     output(command)
@@ -108,19 +94,19 @@ def compiled(args, folder):
 
 def drafted(args, prompts):
     """For each of `prompts` what llama.cpp chooses and drafts."""
-    lists = [ids for prompt in prompts for ids in (prompt["prompt_ids"], prompt.get("ids", []))]
+    lists = [ids for prompt in prompts for ids in (prompt["prompt_ids"], prompt["ids"])]
     text = "\n".join(" ".join(map(str, [len(ids), *ids])) for ids in lists)
     with tempfile.TemporaryDirectory() as folder:
-        command = [str(compiled(args, folder)), args.model, args.threads, args.depth, args.kv, args.context, args.tokens]
-        lines = output([str(word) for word in command], text).splitlines()
+        command = [compiled(args, folder), args.model, args.threads, args.depth, args.kv, args.context, args.tokens]
+        lines = output(command, text).splitlines()
     if len(lines) != len(prompts):
         fail(f"expected results for {len(prompts)} prompts, found {len(lines)}")
     results = []
     for prompt, line in zip(prompts, lines):
         told = json.loads(line)
         passes = [{"drafts": p["drafts"], "margins": p["drafts_margins"]} for p in told["passes"]]
-        result = {"task": prompt.get("task", "prompts"), "prompt_ids": prompt["prompt_ids"]}
-        result |= {"ids": prompt.get("ids") or told["greedy_ids"], "greedy_ids": told["greedy_ids"]}
+        result = {"task": prompt["task"], "prompt_ids": prompt["prompt_ids"]}
+        result |= {"ids": prompt["ids"] or told["greedy_ids"], "greedy_ids": told["greedy_ids"]}
         results.append(result | {"greedy_margins": told["greedy_ids_margins"], "passes": passes})
     return results
 
@@ -156,8 +142,7 @@ def show(args, results, lines):
 
 def main():
     args = typed()
-    prompts = from_file(args.prompts) if args.prompts else built_in(args)
-    results = drafted(args, prompts)
+    results = drafted(args, texts(args))
     lines = acceptance(results, args.depth)
     if args.json:
         about = {"model": args.model, "kv": args.kv, "depth": args.depth, "acceptance": lines}
