@@ -9,6 +9,8 @@
 // Input, for each prompt: a number of ids and the ids, then the same for the text that follows the prompt; none: greedy
 // decoding chooses it. Output: a JSON object for each prompt, one a line.
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>

@@ -9,9 +9,9 @@ and its source tree (a C++ compiler must be there), asks the same drafter (commo
 
 The texts are verbatim's built-in prompts, or those of a file of JSON objects (one a line, each with a "prompt" or
 "prompt_ids" and perhaps a "task" and "ids", the text that follows), with what verbatim's plain decoding goes on with,
-or with --own what llama.cpp's does. Every prompt begins with an empty state. After every token of the text, with the true
-history, the drafter drafts as many tokens as --depth says; a margin is the difference of the two largest logits behind
-a token.
+or with --own what llama.cpp's does. Every prompt begins with an empty state. After every token of the text, with the
+true history, the drafter drafts as many tokens as --depth says; a margin is the difference of the two largest logits
+behind a token.
 
 Printed: how many drafts are what the text goes on with, at every depth (of those whose shallower drafts all were). With
 --json, for each prompt: task, prompt_ids, ids, and greedy_ids (what llama.cpp chooses after the same history) with
