@@ -225,19 +225,20 @@ int main(int count, char ** arguments) {
     common_log_set_verbosity_thold(LOG_LEVEL_ERROR);
 
     common_params params;
-    params.model.path                         = arguments[1];
-    params.cpuparams.n_threads                = atoi(arguments[2]);
-    params.cpuparams_batch.n_threads          = params.cpuparams.n_threads;
-    params.n_ctx                              = atoi(arguments[5]);
-    params.n_parallel                         = 1;
-    params.fit_params                         = false;
-    params.warmup                             = false;
-    params.cache_type_k                       = std::string(arguments[4]) == "f32" ? GGML_TYPE_F32 : GGML_TYPE_F16;
-    params.cache_type_v                       = params.cache_type_k;
-    params.speculative.types                  = { COMMON_SPECULATIVE_TYPE_DRAFT_MTP };
-    params.speculative.draft.cache_type_k     = params.cache_type_k;
-    params.speculative.draft.cache_type_v     = params.cache_type_v;
-    params.speculative.draft.backend_sampling = false; // or the context holds no logits
+    auto & draft               = params.speculative.draft;
+    params.model.path          = arguments[1];
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = atoi(arguments[2]);
+    params.n_ctx               = atoi(arguments[5]);
+    params.n_parallel          = 1;
+    params.fit_params          = false;
+    params.warmup              = false;
+    params.speculative.types   = { COMMON_SPECULATIVE_TYPE_DRAFT_MTP };
+    draft.backend_sampling     = false; // or the context holds no logits
+    if (std::string(arguments[4]) == "f32") {
+        params.cache_type_k = params.cache_type_v = draft.cache_type_k = draft.cache_type_v = GGML_TYPE_F32;
+        // With flash attention they would be rounded to f16 before use.
+        params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    }
 
     const auto loaded = common_init_from_params(params);
     if (!loaded || !loaded->model() || !loaded->context()) {

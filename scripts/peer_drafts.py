@@ -46,7 +46,7 @@ def typed():
     parser.add_argument("--depth", type=int, default=4, help="tokens drafted after each token [%(default)s]")
     parser.add_argument("--tokens", type=int, default=96, help="most tokens of a text [%(default)s]")
     parser.add_argument("--context", type=int, default=4096, help="most positions of a text [%(default)s]")
-    parser.add_argument("--kv", choices=("f16", "f32"), default="f16", help="how K and V are stored [%(default)s]")
+    parser.add_argument("--kv", choices=("f16", "f32"), default="f16", help="f32: no flash attention [%(default)s]")
     parser.add_argument("--prompts", help="file of prompts [verbatim's built-in ones]")
     parser.add_argument("--own", action="store_true", help="follow llama.cpp's greedy text, not verbatim's")
     parser.add_argument("--verbatim", default=VERBATIM, help="the program [target/release/verbatim]")
