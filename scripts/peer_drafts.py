@@ -2,7 +2,7 @@
 """What llama.cpp's `draft-mtp` drafts after every token of a text, to compare another MTP drafter with.
 
     cmake -S llama.cpp -B build -DCMAKE_BUILD_TYPE=Release && cmake --build build --target llama-server
-    scripts/peer_drafts.py model.gguf --server build/bin/llama-server --threads 2 --json >drafts.json
+    python3 scripts/peer_drafts.py model.gguf --server build/bin/llama-server --threads 2 --json >drafts.json
 
 The server does not tell what it drafts. peer_drafts.cpp, which this script compiles against the server's own libraries
 and its source tree (a C++ compiler must be there), asks the same drafter (common/speculative) in the same way.
