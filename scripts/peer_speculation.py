@@ -10,10 +10,10 @@ generate greedily up to the same number of tokens or the model's end of text. ll
 --spec-type in the settings that its documentation gives for it (docs/speculative.md), with the cheapest sampling.
 
 Engines take turns, round by round, and who begins changes with each round. Every turn is a new process, so that no
-drafter remembers a prompt from the round before; llama.cpp's first answers one that is not counted. A rate is the tokens
-of all of a task's prompts by the time spent on generating them, without the time for the prompts, as each program
-measures it itself; the best round counts. llama.cpp's threads wait for each other many times in a token: as in peer.py,
-only figures from a quiet machine mean anything, and a small model may be faster with one thread.
+drafter remembers a prompt from the round before; llama.cpp's first answers one that is not counted. A rate is the
+tokens of all of a task's prompts by the time spent on generating them, without the time for the prompts, as each
+program measures it itself; the best round counts. llama.cpp's threads wait for each other many times in a token: as in
+peer.py, only figures from a quiet machine mean anything, and a small model may be faster with one thread.
 
 Speculation should not change the text. For each way of llama.cpp the outputs are counted that differ from its own plain
 ones in any round.
