@@ -54,8 +54,8 @@ fn what_followed_the_longest_match_is_proposed() {
 
 #[test]
 fn the_most_recent_occurrence_is_preferred() {
-    let history = [1, 2, 3, 4, 1, 2, 5, 6, 1, 2];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 1]);
+    let history = [0, 1, 2, 3, 0, 1, 2, 4, 0, 5, 1, 2];
+    assert_eq!(proposal(&mut Suffix::new(), &history, 1), [4]);
 }
 
 #[test]
@@ -70,21 +70,15 @@ fn a_longer_match_is_trusted_more() {
     let history: Vec<Token> = (0..60).chain(0..5).collect();
     let block = proposed(&mut Suffix::new(), &history, 40);
     assert_eq!(block.tokens(), (5..45).collect::<Vec<_>>());
-    assert!(block.chances().is_sorted() && block.chances()[0] < block.chances()[39]);
+    assert!(block.chances()[0] + 0.05 < block.chances()[39]);
 }
 
 #[test]
 fn a_copy_is_resumed_behind_the_token_that_was_changed() {
-    // The model copies 1 to 9 but writes 50 for 4: no match ends in 50.
-    let history = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 50];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 7]);
-}
-
-#[test]
-fn a_copy_is_resumed_behind_several_tokens_that_were_put_in() {
-    // 50, 51, 52 come before 4; the 4 that follows says where the copy goes on.
-    let history = [4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 50, 51, 52, 4];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 7]);
+    // The model copies 1 to 9 but writes 50 for 5: no match ends in 50.
+    let history = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 50];
+    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [6, 7, 8]);
+    assert_eq!(proposal(&mut Suffix::new(), &[&history[..], &[6]].concat(), 3), [7, 8, 9]);
 }
 
 #[test]
