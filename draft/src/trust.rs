@@ -26,6 +26,8 @@ const RUNS: [usize; 4] = [1, 2, 4, 8];
 const RESUMES: [f64; RUNS.len() + 1] = [0.7, 0.8, 0.85, 0.9, 0.95];
 /// What it is worth that a copy was left one token ago, and longer ago.
 const LEAVES: [f64; 2] = [0.0, -3.0];
+/// What it is worth that a match is in an earlier text: one of another kind must not cost much.
+const STRANGE: f64 = -1.4;
 
 const MATCHED: usize = 0;
 const RESUMED: usize = MATCHED + RIGHT.len() * AGREEMENT.len();
@@ -158,6 +160,7 @@ impl Trust {
         self.weights.extend(RIGHT.iter().flat_map(|&right| AGREEMENT.map(|worth| logit(right) + worth)));
         self.weights.extend(RESUMES.map(logit));
         self.weights.extend(LEAVES);
+        self.weights.push(STRANGE);
         self.weights.resize(WEIGHTS, 0.0);
         self.bins.clear();
         self.bins.extend((0..=BINS).map(Bin::new));
