@@ -10,6 +10,7 @@
 
 pub mod backend;
 pub mod cli;
+pub mod constraint;
 pub mod engine;
 pub mod error;
 pub mod gguf;

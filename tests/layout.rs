@@ -24,8 +24,9 @@ const UNSAFE: [&str; 6] = [
 ];
 
 /// The modules from the bottom up. One may name those of a lower rank, and itself.
-const RANKS: [(&str, usize); 12] = [
+const RANKS: [(&str, usize); 13] = [
     ("error", 0),
+    ("constraint", 1),
     ("whole", 1),
     ("quant", 1),
     ("gguf", 2),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use draft::{Block, Drafter, Guess, Head, Ngram, Outcome, Plan, Scripted, Target, Token};
+use draft::{Block, Decision, Drafter, Guess, Head, Outcome, Plan, Scripted, Suffix, Target, Token};
 use support::Spec;
 use support::random::Random;
 use support::runs::{generate, plain, pocket, sequence, settings};
@@ -171,6 +171,9 @@ impl Drafter for Stubborn {
     }
     fn observe(&mut self, _outcome: &Outcome) {}
     fn prefilled(&mut self, _rows: usize, _time: Duration) {}
+    fn decision(&self) -> Decision {
+        Decision::default()
+    }
     fn reset(&mut self) {}
 }
 
@@ -197,7 +200,7 @@ fn a_tie_goes_to_the_lowest_token_in_every_path_and_every_pass_goes_on() {
         stubborn(vec![high; 8]),
         stubborn(vec![low; 8]),
         stubborn(vec![low, often, low, high]),
-        Box::new(Ngram::new()),
+        Box::new(Suffix::new()),
     ];
     drafters.extend(plans().into_iter().map(|p| case.drafter(p)));
     for drafter in drafters {
@@ -335,7 +338,7 @@ fn trained(model: &Arc<Model<Cpu>>, prompt: &[Token], len: usize, blocks: &[usiz
     for &block in blocks {
         let scripted = |plan| Box::new(Scripted::new(plan, truth.clone(), model.vocab()));
         let drafters: [Box<dyn Drafter>; 3] =
-            [Box::new(Ngram::new()), scripted(Plan::Oracle), scripted(Plan::Random(block as u64))];
+            [Box::new(Suffix::new()), scripted(Plan::Oracle), scripted(Plan::Random(block as u64))];
         for drafter in drafters {
             let name = drafter.name();
             let what = format!("{name} in blocks of {block}");
@@ -344,8 +347,8 @@ fn trained(model: &Arc<Model<Cpu>>, prompt: &[Token], len: usize, blocks: &[usiz
             let (out, finish) = generate(&mut fast, len, |_| false);
             assert_eq!((&out, finish), (&output, Some(Finish::Length)), "{what}");
             assert!(fast.snapshot() == slow.snapshot(), "{what}: state");
-            if name == "ngram" {
-                let known = offline(&mut Ngram::new(), &truth, prompt.len(), block);
+            if name == "suffix" {
+                let known = offline(&mut Suffix::new(), &truth, prompt.len(), block);
                 assert_eq!(sums(fast.metrics()), known, "{what}: passes, drafted, accepted");
             }
         }

@@ -13,6 +13,7 @@ pub struct Block {
     capacity: usize,
     /// By place: see [`Block::floor`]. Places beyond have the last one's.
     floors: Vec<f64>,
+    rate: f64,
 }
 
 impl Block {
@@ -21,16 +22,18 @@ impl Block {
         Block { capacity, ..Block::default() }
     }
 
-    /// Empties it and sets its capacity; every token is worth its row.
+    /// Empties it and sets its capacity; every token is worth its row, and time costs nothing.
     pub fn clear(&mut self, capacity: usize) {
         self.tokens.clear();
         self.chances.clear();
         self.floors.clear();
+        self.rate = 0.0;
         self.capacity = capacity;
     }
 
-    /// Sets what tokens must be worth, by place: see [`Block::floor`].
-    pub fn set_floors(&mut self, floors: impl IntoIterator<Item = f64>) {
+    /// Sets what a second is worth in tokens, and what tokens must be worth, by place: see [`Block::floor`].
+    pub fn set_terms(&mut self, rate: f64, floors: impl IntoIterator<Item = f64>) {
+        self.rate = rate;
         self.floors.clear();
         self.floors.extend(floors);
     }
@@ -83,6 +86,11 @@ impl Block {
         self.floors.get(place).copied().unwrap_or(0.0)
     }
 
+    /// Tokens that a second spent on drafting must bring.
+    pub fn rate(&self) -> f64 {
+        self.rate
+    }
+
     /// Tokens in the block.
     pub fn len(&self) -> usize {
         self.tokens.len()
@@ -112,7 +120,7 @@ mod tests {
     fn expectations_follow_from_the_chances() {
         let mut block = Block::new(3);
         assert_eq!((block.reach(), block.expected(), block.floor()), (1.0, 0.0, 0.0));
-        block.set_floors([0.5, 0.25]);
+        block.set_terms(2.0, [0.5, 0.25]);
         assert_eq!(block.floor(), 0.5);
         assert!(block.push(7, 0.5) && block.push(8, 0.5) && block.push(9, 1.0) && !block.push(9, 1.0));
         assert_eq!((block.reach(), block.expected(), block.floor()), (0.25, 1.0, 0.25));

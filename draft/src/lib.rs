@@ -5,8 +5,12 @@
 
 mod automaton;
 mod block;
+mod cascade;
 mod copies;
 mod corpus;
+mod costs;
+mod guesser;
+mod odds;
 mod scripted;
 mod suffix;
 mod trust;
@@ -15,8 +19,10 @@ use std::time::Duration;
 
 pub use automaton::{Automaton, Continuation, Cursor};
 pub use block::Block;
+pub use cascade::Cascade;
 pub use corpus::{Corpus, CorpusError};
-
+pub use costs::Costs;
+pub use guesser::Guesser;
 pub use scripted::{Plan, Scripted};
 pub use suffix::Suffix;
 
@@ -69,6 +75,19 @@ pub struct Outcome<'a> {
     pub time: Duration,
 }
 
+/// Why a block is what it is, for traces and reports.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Decision {
+    /// Who drafted; empty if nobody did.
+    pub drafter: &'static str,
+    /// Tokens of the match behind a copy.
+    pub matched: usize,
+    /// Tokens that the pass is expected to emit.
+    pub expected: f64,
+    /// Seconds that the pass is expected to take, if anything is known.
+    pub seconds: Option<f64>,
+}
+
 /// Something that guesses.
 pub trait Drafter {
     /// What users call it.
@@ -80,6 +99,8 @@ pub trait Drafter {
     fn observe(&mut self, outcome: &Outcome);
     /// Learns that evaluating `rows` rows of a prompt took `time`.
     fn prefilled(&mut self, rows: usize, time: Duration);
+    /// Why the last block is what it is.
+    fn decision(&self) -> Decision;
     /// Forgets the text: another one follows.
     fn reset(&mut self);
 }

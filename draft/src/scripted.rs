@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::{Block, Drafter, Outcome, Target, Token};
+use crate::{Block, Decision, Drafter, Outcome, Target, Token};
 
 /// What a scripted drafter does with the answer it knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +100,10 @@ impl Drafter for Scripted {
     fn observe(&mut self, _outcome: &Outcome) {}
 
     fn prefilled(&mut self, _rows: usize, _time: Duration) {}
+
+    fn decision(&self) -> Decision {
+        Decision { drafter: self.name(), ..Decision::default() }
+    }
 
     fn reset(&mut self) {
         self.step = 0;

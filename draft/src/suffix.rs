@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::automaton::{Automaton, Cursor};
 use crate::copies::Copies;
 use crate::trust::{Evidence, Trust};
-use crate::{Block, Drafter, Outcome, Target, Token};
+use crate::{Block, Decision, Drafter, Outcome, Target, Token};
 
 /// Between documents of a corpus; no token.
 pub(crate) const SEPARATOR: Token = Token::MAX;
@@ -221,6 +221,10 @@ impl Drafter for Suffix {
     fn observe(&mut self, _outcome: &Outcome) {}
 
     fn prefilled(&mut self, _rows: usize, _time: Duration) {}
+
+    fn decision(&self) -> Decision {
+        Decision { drafter: self.name(), matched: self.matched, ..Decision::default() }
+    }
 
     fn reset(&mut self) {
         self.forget_text();

@@ -95,7 +95,7 @@ fn a_block_ends_where_a_token_is_not_worth_its_row() {
     let history: Vec<Token> = (0..60).chain(0..5).collect();
     let whole = proposed(&mut Suffix::new(), &history, 16);
     let mut block = Block::new(16);
-    block.set_floors([0.0, 0.0, 0.0, 1.0]);
+    block.set_terms(0.0, [0.0, 0.0, 0.0, 1.0]);
     Suffix::new().propose(&mut History(&history), &mut block);
     assert_eq!((block.tokens(), block.chances()), (&whole.tokens()[..3], &whole.chances()[..3]));
 }

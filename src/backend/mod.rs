@@ -208,6 +208,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Takes back what [`Backend::save_recurrent`] gave.
     fn load_recurrent(&self, recurrent: &mut Self::Recurrent, bytes: &[u8]);
 
+    /// Makes kept S and window of `to` those of `from`.
+    fn fork_recurrent(&self, from: &Self::Recurrent, to: &mut Self::Recurrent);
+
     /// Opens a pass; the operations inside it share one parallel region.
     fn pass<R>(&self, body: impl FnOnce(&Self::Pass<'_>) -> R) -> R;
 }
@@ -273,6 +276,9 @@ pub trait Pass<B: Backend> {
     /// `out = x[from..]`.
     fn tail(&self, x: &B::Rows, from: usize, out: &mut B::Rows);
 
+    /// `out = [x | y]`, row by row.
+    fn join(&self, x: &B::Rows, y: &B::Rows, out: &mut B::Rows);
+
     /// `x += y`.
     fn add(&self, x: &mut B::Rows, y: &B::Rows);
 
@@ -321,6 +327,9 @@ pub trait Pass<B: Backend> {
 
     /// The index of each row's largest element; the lowest index wins a tie.
     fn argmax(&self, x: &B::Rows) -> Vec<u32>;
+
+    /// The probability that the softmax of the only row gives to its largest element.
+    fn confidence(&self, x: &B::Rows) -> f32;
 
     /// Makes the first `keep` of the `of` rows of the last pass permanent in `state`; `keep < of` replays the log.
     fn keep(&self, shape: &DeltaShape, state: &mut B::Recurrent, keep: usize, of: usize);

@@ -3,8 +3,11 @@
 //! Owns: commands, flags, their help. Refuses to know: models; what is built from the flags is in `setup`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+
+use super::drafters::Who;
 
 /// Fast text generation that provably changes nothing.
 #[derive(Debug, Parser)]
@@ -65,21 +68,30 @@ pub enum KvArg {
     F32,
 }
 
-/// Who drafts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DraftArg {
-    /// Nobody: plain decoding
-    Off,
-    /// What followed the last time these tokens stood in prompt or output
-    Ngram,
+/// Drafters to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drafts {
+    /// All that the model has.
+    All,
+    /// This one.
+    One(Who),
+}
+
+impl FromStr for Drafts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Drafts, String> {
+        if text == "all" { Ok(Drafts::All) } else { text.parse().map(Drafts::One) }
+    }
 }
 
 /// How blocks are drafted.
 #[derive(Debug, Clone, Args)]
 pub struct DraftArgs {
-    /// Who drafts; the text is the same whoever does
-    #[arg(long, value_enum, default_value_t = DraftArg::Ngram)]
-    pub draft: DraftArg,
+    /// Who drafts; the text is the same whoever does: auto (whoever pays), off, suffix (copies), shallow[:LAYERS] (the
+    /// first layers), mtp (the next-token-prediction block), model:FILE (a smaller model of the same vocabulary)
+    #[arg(long, value_name = "WHO", default_value = "auto")]
+    pub draft: Who,
     /// Most tokens drafted for one pass
     #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
     pub block: usize,
@@ -168,6 +180,9 @@ pub struct BenchArgs {
     /// Prompts, one JSON object with a "prompt" and perhaps a "task" a line [default: the built-in ones]
     #[arg(long, value_name = "FILE", conflicts_with = "curve")]
     pub prompts: Option<PathBuf>,
+    /// Drafters to measure, comma separated, or all that the model has [default: auto]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "curve")]
+    pub drafts: Vec<Drafts>,
     /// Most tokens drafted for one pass
     #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
     pub block: usize,

@@ -86,7 +86,8 @@ fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Res
         Some(path) => e.at(path),
         None => e,
     })?;
-    let plan = drafting::Plan { loaded, block: args.block, tokens: args.tokens, repeat: args.repeat };
+    let crews = drafting::crews(args, loaded)?;
+    let plan = drafting::Plan { loaded, crews, block: args.block, tokens: args.tokens, repeat: args.repeat };
     let bar = terminal::bar("runs", plan.runs(&jobs));
     let measured = plan.measure(&jobs, &bar)?;
     bar.finish_and_clear();

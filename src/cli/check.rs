@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
+use super::drafters::Crew;
 use super::setup::{self, Loaded};
 use super::terminal;
 use crate::backend::Backend;
@@ -43,6 +44,7 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     let prompts = prompts::load(args.prompts.as_deref(), &loaded)?;
     let mut check = Check {
         loaded: &loaded,
+        crews: Crew::all(&loaded),
         report: Report::default(),
         record: Record::new(&loaded, args.tokens),
         bar: terminal::bar("checking", 0),
@@ -97,6 +99,7 @@ fn verdict(same: bool) -> ExitCode {
 /// A check under way.
 struct Check<'a> {
     loaded: &'a Loaded,
+    crews: Vec<Crew>,
     report: Report,
     record: Record,
     bar: ProgressBar,
@@ -109,16 +112,16 @@ impl Check<'_> {
         let limits = self.limits(prompt);
         let plain = Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH)?;
         self.record.prompts.push(Kept::new(&prompt.task, &plain, limits));
-        let configs = plans::all(&plain, limits, context);
+        let configs = plans::all(&self.crews, &plain, limits, context);
         self.bar.set_length((count * configs.len()) as u64);
         for config in &configs {
             let tally = self.drafted(&plain, config)?;
             self.report.add(place(number, prompt, config), tally);
             self.bar.inc(1);
         }
-        for (_, arg) in plans::real() {
-            let config =
-                Config { group: "prefix reuse".to_owned(), who: plans::Who::Real(arg), block: DEFAULT_BLOCK, limits };
+        for crew in self.crews.clone() {
+            let (group, who) = ("prefix reuse".to_owned(), plans::Who::Real(crew));
+            let config = Config { group, who, block: DEFAULT_BLOCK, limits };
             let tally = self.reused(&plain, &config)?;
             self.report.add(place(number, prompt, &config), tally);
         }
@@ -165,7 +168,8 @@ impl Check<'_> {
         let model = &self.loaded.model;
         let settings =
             Settings { context: config.limits.context, block: config.block, checkpoints, ..self.loaded.settings };
-        Sequence::new(model.clone(), settings, config.who.drafter(plain, model.vocab()))
+        let drafter = config.who.drafter(plain, model.vocab());
+        Sequence::with_heads(model.clone(), settings, drafter, &config.who.wanted())
     }
 }
 

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
+use super::drafters::Crew;
 use super::ranking;
 use super::setup::{self, Loaded};
 use super::terminal::{self, Interrupt, Printed};
@@ -102,7 +103,8 @@ fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>
 fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> {
     let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
     let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
-    let mut sequence = Sequence::new(loaded.model.clone(), settings, setup::drafter(args.draft.draft))?;
+    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?;
+    let mut sequence = Sequence::with_heads(loaded.model.clone(), settings, crew.drafter(), &crew.wanted())?;
     if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
         sequence.resume(path)?;
     }

@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod check;
+mod drafters;
 mod generate;
 mod inspect;
 mod plot;

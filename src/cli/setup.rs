@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use draft::{Drafter, Ngram, Token};
+use draft::Token;
 use serde_json::{Map, Value, json};
 
-use super::args::{DraftArg, KvArg, ModelArgs};
+use super::args::{KvArg, ModelArgs};
 use super::{pocket, terminal};
 use crate::backend::{KvFormat, cpu::Cpu};
 use crate::engine::Settings;
@@ -145,14 +145,6 @@ pub fn load_file(args: &ModelArgs, cpu: Cpu, gguf: &Gguf) -> Result<Loaded> {
     let settings =
         Settings { context: context(args.ctx, model.config().context), block: 0, kv: kv(args.kv), checkpoints: 0 };
     Ok(Loaded { name, model: Arc::new(model), tokenizer, template, settings })
-}
-
-/// The drafter that was asked for.
-pub fn drafter(arg: DraftArg) -> Option<Box<dyn Drafter>> {
-    match arg {
-        DraftArg::Off => None,
-        DraftArg::Ngram => Some(Box::new(Ngram::new())),
-    }
 }
 
 /// What stands around a user's message in a conversation.

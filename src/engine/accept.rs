@@ -1,6 +1,6 @@
 //! Acceptance: which drafted tokens are the model's own, and where the output ends.
 //!
-//! Owns: two pure functions. Refuses to know: everything else.
+//! Owns: one pure function. Refuses to know: everything else.
 
 use draft::Token;
 use serde::{Deserialize, Serialize};
@@ -31,26 +31,40 @@ impl Finish {
     }
 }
 
-/// How many drafted tokens are what the model itself chose. `choices[i]` is its token after row `i`, so that
-/// `choices[..=accepted]` are the tokens of this pass: the accepted drafts and the bonus.
-pub fn accept(drafted: &[Token], choices: &[Token]) -> usize {
-    assert_eq!(choices.len(), drafted.len() + 1, "a pass has a row for the last token and one for each draft");
-    drafted.iter().zip(choices).take_while(|(d, c)| d == c).count()
+/// What a pass gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// Tokens emitted, in order; at least one.
+    pub emitted: Vec<Token>,
+    /// How many of them were drafted.
+    pub drafted: usize,
+    /// Why the output ends with the last of them, if it does.
+    pub finish: Option<Finish>,
 }
 
-/// How many of a pass's tokens are emitted, and why the output ends with the last of them, if it does. An end is looked
-/// for before the limit: an end that is the last token allowed is an end, not a cut.
-pub fn trim(tokens: &[Token], budget: usize, ends: &mut dyn FnMut(Token) -> Option<Finish>) -> (usize, Option<Finish>) {
-    assert!(budget > 0 && !tokens.is_empty(), "a pass emits at least one token");
-    for (i, &token) in tokens.iter().enumerate() {
-        if let Some(finish) = ends(token) {
-            return (i + 1, Some(finish));
-        }
-        if i + 1 == budget {
-            return (i + 1, Some(Finish::Length));
+/// Goes through a pass as plain decoding would: `choose(i)` is the token after row `i`, asked for in order and only while
+/// the rows before were right. Ends with the first token that is not the drafted one, with the bonus behind the block,
+/// with an end (looked for before the limit: an end that is the last token allowed is an end, not a cut), or after
+/// `budget` tokens.
+pub fn accept(
+    drafted: &[Token],
+    budget: usize,
+    choose: &mut dyn FnMut(usize) -> Token,
+    ends: &mut dyn FnMut(Token) -> Option<Finish>,
+) -> Accepted {
+    assert!(budget > 0, "a pass emits at least one token");
+    let mut emitted = Vec::with_capacity(drafted.len() + 1);
+    loop {
+        let token = choose(emitted.len());
+        let right = drafted.get(emitted.len()) == Some(&token);
+        emitted.push(token);
+        let full = (emitted.len() == budget).then_some(Finish::Length);
+        let finish = ends(token).or(full);
+        if finish.is_some() || !right {
+            let drafted = emitted.len() - usize::from(!right);
+            return Accepted { emitted, drafted, finish };
         }
     }
-    (tokens.len(), None)
 }
 
 #[cfg(test)]
@@ -58,18 +72,24 @@ mod tests {
     use super::*;
 
     /// All strings of `len` tokens over a vocabulary of three.
-    fn strings(len: usize) -> Vec<Vec<Token>> {
-        (0..3usize.pow(len as u32))
-            .map(|n| (0..len).map(|i| (n / 3usize.pow(i as u32) % 3) as Token).collect())
-            .collect()
+    fn strings(len: usize) -> impl Iterator<Item = Vec<Token>> {
+        (0..3usize.pow(len as u32)).map(move |n| (0..len).map(|i| (n / 3usize.pow(i as u32) % 3) as Token).collect())
+    }
+
+    /// Emitted tokens, how many were drafted, and the end, of a pass over `drafted` of which the model chose `choices`.
+    fn pass(drafted: &[Token], choices: &[Token], budget: usize, end: Token) -> (Vec<Token>, usize, Option<Finish>) {
+        let ends = &mut |t| (t == end).then_some(Finish::Stop);
+        let accepted = accept(drafted, budget, &mut |i| choices[i], ends);
+        (accepted.emitted, accepted.drafted, accepted.finish)
     }
 
     #[test]
-    fn the_accepted_tokens_are_the_common_prefix_for_every_draft_and_choice() {
+    fn what_is_emitted_is_the_common_prefix_and_one_more_for_every_draft_and_choice() {
         for len in 0..=4 {
             for drafted in strings(len) {
                 for choices in strings(len + 1) {
-                    let n = accept(&drafted, &choices);
+                    let (emitted, n, finish) = pass(&drafted, &choices, 99, 99);
+                    assert_eq!((&emitted[..], finish), (&choices[..=n], None));
                     assert_eq!(drafted[..n], choices[..n]);
                     assert!(n == len || drafted[n] != choices[n]);
                 }
@@ -78,12 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn trimming_equals_going_token_by_token() {
-        for len in 1..=4 {
-            for tokens in strings(len) {
+    fn ends_and_limits_are_those_of_going_token_by_token() {
+        for len in 0..=3 {
+            for (drafted, choices) in
+                strings(len).into_iter().flat_map(|d| strings(len + 1).map(move |c| (d.clone(), c)))
+            {
+                let common = drafted.iter().zip(&choices).take_while(|(d, c)| d == c).count();
                 for budget in 1..=5 {
                     let mut expected = (0, None);
-                    for &token in &tokens {
+                    for &token in &choices[..=common] {
                         expected.0 += 1;
                         if token == 2 {
                             expected.1 = Some(Finish::Stop);
@@ -94,8 +117,9 @@ mod tests {
                             break;
                         }
                     }
-                    let ends = &mut |t| (t == 2).then_some(Finish::Stop);
-                    assert_eq!(trim(&tokens, budget, ends), expected);
+                    let (emitted, n, finish) = pass(&drafted, &choices, budget, 2);
+                    assert_eq!((emitted.len(), finish), expected);
+                    assert_eq!(n, common.min(emitted.len()));
                 }
             }
         }
@@ -103,19 +127,36 @@ mod tests {
 
     #[test]
     fn a_stop_is_seen_before_the_cap() {
-        let ends = &mut |t| (t == 99).then_some(Finish::Stop);
-        assert_eq!(trim(&[10, 11, 99, 20, 21, 22], 5, ends), (3, Some(Finish::Stop)));
-        assert_eq!(trim(&[10, 11, 99], 3, ends), (3, Some(Finish::Stop)));
-        assert_eq!(trim(&[10, 11, 12], 2, ends), (2, Some(Finish::Length)));
+        let block = [10, 11, 99, 20, 21];
+        let choices = [10, 11, 99, 20, 21, 22];
+        assert_eq!(pass(&block, &choices, 5, 99), (vec![10, 11, 99], 3, Some(Finish::Stop)));
+        assert_eq!(pass(&block, &choices, 3, 99), (vec![10, 11, 99], 3, Some(Finish::Stop)));
+        assert_eq!(pass(&block, &choices, 2, 99), (vec![10, 11], 2, Some(Finish::Length)));
     }
 
     #[test]
-    fn tokens_after_an_end_are_not_even_looked_at() {
+    fn rows_behind_an_end_or_a_wrong_token_are_not_even_looked_at() {
         let mut seen = Vec::new();
-        trim(&[1, 2, 3], 5, &mut |t| {
-            seen.push(t);
-            (t == 2).then_some(Finish::Stop)
-        });
-        assert_eq!(seen, [1, 2]);
+        accept(
+            &[1, 5, 3],
+            9,
+            &mut |i| {
+                seen.push(i);
+                [1, 2, 3, 4][i]
+            },
+            &mut |_| None,
+        );
+        assert_eq!(seen, [0, 1]);
+        seen.clear();
+        accept(
+            &[1, 2, 3],
+            9,
+            &mut |i| {
+                seen.push(i);
+                [1, 2, 3, 4][i]
+            },
+            &mut |t| (t == 2).then_some(Finish::Stop),
+        );
+        assert_eq!(seen, [0, 1]);
     }
 }

@@ -8,11 +8,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use draft::{Block, Drafter, Guess, Head, Outcome, Target, Token};
+use draft::{Block, Decision, Drafter, Outcome, Token};
 
-use super::accept::{Finish, accept, trim};
+use super::accept::{Accepted, Finish, accept};
+use super::choice::Choice;
+use super::heads::{Heads, View, Wanted};
 use super::metrics::{Metrics, Pass};
+use super::sample::Sampling;
 use crate::backend::{Backend, KvFormat};
+use crate::constraint::Constraint;
 use crate::model::{Model, Workspace};
 use crate::state::{Checkpoint, Snapshot, State, StateShape};
 use crate::{Error, Result};
@@ -38,6 +42,9 @@ impl Default for Settings {
 
 /// Most tokens drafted for one pass, unless the user says otherwise.
 pub const DEFAULT_BLOCK: usize = 16;
+
+/// The chance that a token forced by a constraint is the one the model chooses.
+const FORCED: f64 = 0.9;
 
 /// Most rows of a prefill pass.
 pub const PREFILL: usize = 256;
@@ -102,28 +109,12 @@ pub struct Sequence<B: Backend> {
     tokens: Vec<Token>,
     checkpoints: Vec<Checkpoint>,
     drafter: Option<Box<dyn Drafter>>,
+    heads: Heads<B>,
+    choice: Choice,
     block: Block,
     metrics: Metrics,
     /// Where its clock begins.
     since: Instant,
-}
-
-/// What a drafter sees of a sequence.
-struct View<'a> {
-    tokens: &'a [Token],
-    since: Instant,
-}
-
-impl Target for View<'_> {
-    fn history(&self) -> &[Token] {
-        self.tokens
-    }
-
-    fn now(&self) -> Duration {
-        self.since.elapsed()
-    }
-
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 impl<B: Backend> Sequence<B> {
@@ -132,9 +123,23 @@ impl<B: Backend> Sequence<B> {
     /// # Errors
     /// If the memory does not suffice.
     pub fn new(model: Arc<Model<B>>, settings: Settings, drafter: Option<Box<dyn Drafter>>) -> Result<Sequence<B>> {
+        Sequence::with_heads(model, settings, drafter, &Wanted::nothing())
+    }
+
+    /// An empty sequence with heads that its drafter may ask.
+    ///
+    /// # Errors
+    /// If the memory does not suffice.
+    pub fn with_heads(
+        model: Arc<Model<B>>,
+        settings: Settings,
+        drafter: Option<Box<dyn Drafter>>,
+        wanted: &Wanted<B>,
+    ) -> Result<Sequence<B>> {
         let log_rows = if drafter.is_some() { settings.block + 1 } else { 0 };
         let state = model.state(settings.context, settings.kv, log_rows)?;
         let workspace = model.workspace();
+        let heads = Heads::new(&model, &state, settings, wanted)?;
         let block = Block::new(settings.block);
         let metrics = Metrics::default();
         Ok(Sequence {
@@ -145,6 +150,8 @@ impl<B: Backend> Sequence<B> {
             tokens: Vec::new(),
             checkpoints: Vec::new(),
             drafter,
+            heads,
+            choice: Choice::default(),
             block,
             metrics,
             since: Instant::now(),
@@ -159,6 +166,24 @@ impl<B: Backend> Sequence<B> {
     /// Counts since the last [`Sequence::prompt`].
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Samples the tokens to come; the best ones are chosen unless this says otherwise.
+    ///
+    /// # Errors
+    /// If a setting is out of its range.
+    pub fn set_sampling(&mut self, sampling: Sampling) -> Result<()> {
+        self.choice.set_sampling(sampling)
+    }
+
+    /// Constrains the tokens to come, until the next prompt.
+    pub fn set_constraint(&mut self, constraint: Option<Box<dyn Constraint>>) {
+        self.choice.set_constraint(constraint);
+    }
+
+    /// What made the constraint give up, if it did: then the output ends early.
+    pub fn constraint_failure(&self) -> Option<&Error> {
+        self.choice.failure()
     }
 
     /// The model.
@@ -191,6 +216,7 @@ impl<B: Backend> Sequence<B> {
         self.admit(prompt)?;
         let start = self.rewind(prompt, watch.wants_logits());
         self.metrics = Metrics::default();
+        self.choice.set_constraint(None);
         if let Some(drafter) = &mut self.drafter {
             drafter.reset();
         }
@@ -251,9 +277,14 @@ impl<B: Backend> Sequence<B> {
         let from = self.state.len();
         let all = watch.wants_logits();
         let logits_from = if all { 0 } else { tokens.len() - 1 };
+        let clock = Instant::now();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, tokens, logits_from);
         verdict.guard.keep(tokens.len());
         self.tokens.extend_from_slice(tokens);
+        self.heads.follow(&self.model, &self.workspace, from, tokens.len());
+        if let Some(drafter) = &mut self.drafter {
+            drafter.prefilled(tokens.len(), clock.elapsed());
+        }
         if all {
             let mut logits = Vec::with_capacity(self.model.vocab());
             for row in 0..tokens.len() {
@@ -293,36 +324,57 @@ impl<B: Backend> Sequence<B> {
         step
     }
 
-    /// Asks the drafter for at most `most` tokens. Tokens that are not in the vocabulary end the block.
+    /// Asks the constraint and the drafter for at most `most` tokens. Tokens that are not in the vocabulary, or cannot
+    /// come next, end the block.
     fn propose(&mut self, most: usize) {
         self.block.clear(most.min(self.settings.block));
+        if self.drafter.is_some() {
+            // A constraint is sure of a text, not of the tokens it is spelt in.
+            for token in self.choice.forced() {
+                self.block.push(token, FORCED);
+            }
+        }
         if let Some(drafter) = &mut self.drafter {
-            drafter.propose(&mut View { tokens: &self.tokens, since: self.since }, &mut self.block);
+            let (tokens, model, state, heads) = (&self.tokens[..], &*self.model, &mut self.state, &mut self.heads);
+            drafter.propose(&mut View { tokens, since: self.since, model, state, heads }, &mut self.block);
         }
         let vocab = self.model.vocab();
         let valid = self.block.tokens().iter().take_while(|&&t| (t as usize) < vocab).count();
         self.block.truncate(valid);
+        let valid = self.choice.valid_prefix(self.block.tokens());
+        self.block.truncate(valid);
     }
 
     /// One pass over the last token and the block; keeps the rows whose tokens were emitted before the last one.
-    /// Returns the step and how many drafted tokens were accepted and kept.
+    /// Returns the step and how many drafted tokens were accepted.
     fn verify_and_keep(&mut self, room: usize, ends: &mut dyn Ends) -> (Step, usize) {
         let mut rows = Vec::with_capacity(self.block.len() + 1);
         rows.extend_from_slice(&self.tokens[self.state.len()..]);
         rows.extend_from_slice(self.block.tokens());
+        let position = self.state.len();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, &rows, 0);
-        let accepted = accept(self.block.tokens(), &verdict.choices);
-        let (kept, finish) = trim(&verdict.choices[..=accepted], room, &mut |token| ends.ends(token));
-        verdict.guard.keep(kept);
-        let emitted = verdict.choices[..kept].to_vec();
-        self.tokens.extend_from_slice(&emitted);
-        (Step { emitted, finish }, accepted.min(kept))
+        let (tokens, choice, pass) = (&mut self.tokens, &mut self.choice, (&*self.model, &self.workspace));
+        let choose = &mut |row: usize| {
+            let token = choice.token(pass, row, verdict.choices[row], tokens);
+            tokens.push(token);
+            token
+        };
+        let Accepted { emitted, drafted, finish } =
+            accept(self.block.tokens(), room, choose, &mut |token| ends.ends(token));
+        verdict.guard.keep(emitted.len());
+        self.heads.follow(&self.model, &self.workspace, position, emitted.len());
+        (Step { emitted, finish }, drafted)
     }
 
     fn observe(&mut self, step: &Step, accepted: usize, time: Duration) {
         if let Some(drafter) = &mut self.drafter {
             drafter.observe(&Outcome { drafted: self.block.tokens(), accepted, emitted: &step.emitted, time });
         }
+    }
+
+    /// Why the last block was what it was; nothing without a drafter.
+    pub fn decision(&self) -> Option<Decision> {
+        self.drafter.as_ref().map(|drafter| drafter.decision())
     }
 
     /// The sizes of the state.

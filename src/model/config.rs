@@ -10,6 +10,9 @@ use crate::{Error, Result};
 /// The architectures that run here, as `general.architecture` names them.
 pub const ARCHITECTURES: [&str; 2] = ["qwen35moe", "qwen35"];
 
+/// The key of the number of first layers that were trained to guess by themselves, through the output norm and matrix.
+pub const EXIT: &str = "verbatim.exit_layers";
+
 /// A layer's feed-forward part.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FeedForward {
@@ -46,8 +49,11 @@ pub struct Config {
     pub layers: Vec<LayerShape>,
     /// Every layer's feed-forward part.
     pub feed_forward: FeedForward,
-    /// Next-token-prediction layers after the trunk, which plain decoding does not run.
-    pub nextn: usize,
+    /// The attention of the next-token-prediction layer after the trunk, which plain decoding does not run, if the file
+    /// announces one.
+    pub nextn: Option<AttentionShape>,
+    /// How many of the first layers were trained to guess by themselves, if any were.
+    pub exit: Option<usize>,
     /// Added to the mean square in norms.
     pub eps: f32,
     /// Base of the rotary frequencies.
@@ -136,7 +142,8 @@ impl Config {
             context: keys.count("context_length")?,
             layers,
             feed_forward: feed_forward(&keys)?,
-            nextn,
+            nextn: (nextn > 0).then(|| attention_shape(&keys, trunk, rope_dim, eps)).transpose()?,
+            exit: exit(metadata, trunk)?,
             eps,
             rope_base: keys.f32("rope.freq_base")?.unwrap_or(10_000.0),
             rope_dim,
@@ -147,6 +154,16 @@ impl Config {
     /// The sizes of a sequence's state.
     pub fn state_shape(&self, positions: usize, kv: KvFormat, log_rows: usize) -> StateShape {
         StateShape { layers: self.layers.clone(), positions, kv, log_rows }
+    }
+}
+
+/// The layer count that the key [`EXIT`] names.
+fn exit(metadata: &Metadata, trunk: usize) -> Result<Option<usize>> {
+    match metadata.usize(EXIT)? {
+        Some(depth) if depth == 0 || depth >= trunk => {
+            Err(Error::new(format!("expected 1 to {} layers, found {depth}", trunk - 1)).about(EXIT))
+        }
+        depth => Ok(depth),
     }
 }
 

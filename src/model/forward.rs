@@ -3,25 +3,25 @@
 //! Owns: the order of operations, and the activations of a pass. Refuses to know: devices, and what becomes of the rows.
 
 use super::config::{Config, FeedForward};
-use super::weights::{Attention, Delta, Ffn, Mixer, Moe, SwiGlu, Weights};
+use super::weights::{Attention, Delta, Ffn, Layer, Mixer, Moe, SwiGlu, Weights};
 use crate::backend::{Backend, DeltaInput, DeltaWeights, Experts, HeadNorms, Pass, Qkv};
 use crate::state::{Cache, LayerShape};
 
 /// The activations of a pass; kept from pass to pass, so that nothing is allocated in the loop.
 pub struct Workspace<B: Backend> {
     /// The residual stream.
-    x: B::Rows,
+    pub(super) x: B::Rows,
     /// Its normed form, what a block reads.
-    h: B::Rows,
+    pub(super) h: B::Rows,
     /// What a block adds to the stream.
-    y: B::Rows,
+    pub(super) y: B::Rows,
     /// Cosines and sines of the rows' positions.
-    rope: B::Rows,
+    pub(super) rope: B::Rows,
     attention: Option<AttentionRows<B>>,
     delta: Option<DeltaRows<B>>,
     ffn: FfnRows<B>,
     /// The rows whose logits are wanted, normed.
-    last: B::Rows,
+    pub(super) last: B::Rows,
     /// Their logits.
     pub(super) logits: B::Rows,
     /// Passes run so far.
@@ -102,7 +102,7 @@ impl<B: Backend> Workspace<B> {
 }
 
 /// Cosines, then sines, of `rows` positions from `start`: computed in f64 on the host, for all devices alike.
-fn rope_table(config: &Config, start: usize, rows: usize) -> Vec<f32> {
+pub(super) fn rope_table(config: &Config, start: usize, rows: usize) -> Vec<f32> {
     let half = config.rope_dim / 2;
     let frequency = |i: usize| libm::pow(f64::from(config.rope_base), -2.0 * i as f64 / config.rope_dim as f64);
     let frequencies: Vec<f64> = (0..half).map(frequency).collect();
@@ -115,6 +115,15 @@ fn rope_table(config: &Config, start: usize, rows: usize) -> Vec<f32> {
     table
 }
 
+/// How much of the model a pass computes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// Layers, from the first on.
+    pub layers: usize,
+    /// The first row whose logits are wanted.
+    pub logits_from: usize,
+}
+
 /// The model's numbers and tensors, as a pass reads them.
 pub(super) struct Trunk<'m, B: Backend> {
     pub config: &'m Config,
@@ -122,39 +131,50 @@ pub(super) struct Trunk<'m, B: Backend> {
 }
 
 impl<B: Backend> Trunk<'_, B> {
-    /// Runs `tokens` at positions `start..` and leaves the logits of rows `logits_from..` in the workspace; returns
-    /// each such row's best token.
+    /// Runs `tokens` at positions `start..` through the first `layers` layers and leaves the logits of rows
+    /// `logits_from..` in the workspace; returns each such row's best token.
     pub fn forward(
         &self,
         b: &B::Pass<'_>,
         w: &mut Workspace<B>,
         (caches, start): (&mut [Cache<B>], usize),
         tokens: &[u32],
-        logits_from: usize,
+        Extent { layers, logits_from }: Extent,
     ) -> Vec<u32> {
-        let eps = self.config.eps;
         w.passes += 1;
         b.load(&rope_table(self.config, start, tokens.len()), &mut w.rope);
         b.embed(&self.weights.token_embd, tokens, &mut w.x);
-        for (layer, cache) in self.weights.blk.iter().zip(caches) {
-            b.rms_norm(&w.x, &layer.attn_norm, eps, &mut w.h);
-            match (&layer.mixer, cache) {
-                (Mixer::Attention(attn), Cache::Kv(kv)) => attention(b, attn, w, (kv, start)),
-                (Mixer::Delta(ssm), Cache::Recurrent(state)) => delta(b, ssm, w, state),
-                _ => unreachable!("caches follow the layers"),
-            }
-            b.add(&mut w.x, &w.y);
-            b.rms_norm(&w.x, &layer.post_attention_norm, eps, &mut w.h);
-            match &layer.ffn {
-                Ffn::Moe(experts) => moe(b, experts, self.config, w),
-                Ffn::Dense(dense) => swiglu(b, dense, &mut w.h, (&mut w.ffn.gate, &mut w.ffn.up), &mut w.y),
-            }
-            b.add(&mut w.x, &w.y);
+        for (layer, cache) in self.weights.blk.iter().zip(caches).take(layers) {
+            self.layer(b, layer, w, (cache, start));
         }
         b.tail(&w.x, logits_from, &mut w.h);
-        b.rms_norm(&w.h, &self.weights.output_norm, eps, &mut w.last);
+        b.rms_norm(&w.h, &self.weights.output_norm, self.config.eps, &mut w.last);
         b.project(&mut w.last, &mut [(&self.weights.output, &mut w.logits)]);
         b.argmax(&w.logits)
+    }
+
+    /// `x += mixer(norm(x)); x += ffn(norm(x))`, the cache holding `start` positions.
+    pub fn layer(
+        &self,
+        b: &B::Pass<'_>,
+        layer: &Layer<B>,
+        w: &mut Workspace<B>,
+        (cache, start): (&mut Cache<B>, usize),
+    ) {
+        let eps = self.config.eps;
+        b.rms_norm(&w.x, &layer.attn_norm, eps, &mut w.h);
+        match (&layer.mixer, cache) {
+            (Mixer::Attention(attn), Cache::Kv(kv)) => attention(b, attn, w, (kv, start)),
+            (Mixer::Delta(ssm), Cache::Recurrent(state)) => delta(b, ssm, w, state),
+            _ => unreachable!("caches follow the layers"),
+        }
+        b.add(&mut w.x, &w.y);
+        b.rms_norm(&w.x, &layer.post_attention_norm, eps, &mut w.h);
+        match &layer.ffn {
+            Ffn::Moe(experts) => moe(b, experts, self.config, w),
+            Ffn::Dense(dense) => swiglu(b, dense, &mut w.h, (&mut w.ffn.gate, &mut w.ffn.up), &mut w.y),
+        }
+        b.add(&mut w.x, &w.y);
     }
 }
 

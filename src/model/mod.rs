@@ -4,18 +4,22 @@
 
 mod config;
 mod forward;
+mod mtp;
+mod shallow;
 mod weights;
 
 use std::path::Path;
 
-use crate::backend::{Backend, KvFormat};
+use crate::backend::{Backend, KvFormat, Pass};
 use crate::gguf::Gguf;
 use crate::state::{State, Tentative};
 use crate::{Error, Result};
 
-pub use config::{ARCHITECTURES, Config, FeedForward};
-use forward::Trunk;
+pub use config::{ARCHITECTURES, Config, EXIT, FeedForward};
 pub use forward::Workspace;
+use forward::{Extent, Trunk};
+pub use mtp::Mtp;
+pub use shallow::Shallow;
 use weights::Weights;
 
 /// A loaded model on a device.
@@ -48,8 +52,7 @@ impl<B: Backend> Model<B> {
         };
         let (config, weights) = load().map_err(|e: Error| e.at(Path::new(&gguf.name())))?;
         let mut warnings = Vec::new();
-        let first = format!("blk.{}.nextn.eh_proj.weight", config.layers.len());
-        if config.nextn > 0 && gguf.tensor(&first).is_none() {
+        if config.nextn.is_some() && weights.nextn.is_none() {
             let text = "the file announces next-token-prediction layers but does not hold them; going on without";
             warnings.push(format!("{}: {text}", gguf.name()));
         }
@@ -74,6 +77,11 @@ impl<B: Backend> Model<B> {
     /// Whether the output matrix is the embedding.
     pub fn tied(&self) -> bool {
         self.weights.tied
+    }
+
+    /// Whether it holds a next-token-prediction block.
+    pub fn has_nextn(&self) -> bool {
+        self.weights.nextn.is_some()
     }
 
     /// A hash that ties saved states to this model.
@@ -114,12 +122,36 @@ impl<B: Backend> Model<B> {
         tokens: &[u32],
         logits_from: usize,
     ) -> Verdict<'s, B> {
-        assert!(logits_from < tokens.len(), "the logits of at least one row are wanted");
+        self.run(workspace, state, tokens, Extent { layers: self.config.layers.len(), logits_from })
+    }
+
+    /// The same through some of the layers.
+    fn run<'s>(
+        &'s self,
+        workspace: &mut Workspace<B>,
+        state: &'s mut State<B>,
+        tokens: &[u32],
+        extent: Extent,
+    ) -> Verdict<'s, B> {
+        assert!(extent.logits_from < tokens.len(), "the logits of at least one row are wanted");
         assert!(tokens.iter().all(|&t| (t as usize) < self.weights.vocab), "tokens are in the vocabulary");
-        let trunk = Trunk { config: &self.config, weights: &self.weights };
         let opened = state.open(tokens.len());
-        let choices = self.backend.pass(|pass| trunk.forward(pass, workspace, opened, tokens, logits_from));
-        Verdict { guard: state.tentative(&self.backend, tokens.len()), choices }
+        let choices = self.backend.pass(|pass| self.trunk().forward(pass, workspace, opened, tokens, extent));
+        Verdict { guard: state.tentative(&self.backend, extent.layers, tokens.len()), choices }
+    }
+
+    fn trunk(&self) -> Trunk<'_, B> {
+        Trunk { config: &self.config, weights: &self.weights }
+    }
+
+    /// The probability that the last pass's only row of logits gives to its largest.
+    pub fn confidence(&self, workspace: &Workspace<B>) -> f32 {
+        self.backend.pass(|pass| pass.confidence(&workspace.logits))
+    }
+
+    /// Appends the residual stream behind row `row` of the last pass to `out`.
+    pub fn hidden(&self, workspace: &Workspace<B>, row: usize, out: &mut Vec<f32>) {
+        self.backend.read(&workspace.x, row, out);
     }
 
     /// Appends the logits of the `row`-th row that the last pass was asked for to `out`.

@@ -19,10 +19,30 @@ pub struct Weights<B: Backend> {
     pub output_norm: B::Vector,
     /// `[vocab][width]`; the embedding itself where the file ties them.
     pub output: B::Matrix,
+    /// The next-token-prediction block, if the file holds one; plain decoding does not run it.
+    pub nextn: Option<Nextn<B>>,
     /// Tokens in the vocabulary.
     pub vocab: usize,
     /// Whether the file has no output matrix of its own.
     pub tied: bool,
+}
+
+/// A next-token-prediction block: it guesses the token after the next one.
+pub struct Nextn<B: Backend> {
+    /// `[width]`: norm of the token's embedding.
+    pub enorm: B::Vector,
+    /// `[width]`: norm of the hidden state before the token.
+    pub hnorm: B::Vector,
+    /// `[width][2 * width]`: embedding, then hidden state.
+    pub eh_proj: B::Matrix,
+    /// The layer behind it; its mixer is attention.
+    pub layer: Layer<B>,
+    /// `[width]`; without it the trunk's `output_norm`.
+    pub shared_head_norm: Option<B::Vector>,
+    /// `[vocab][width]`; without it the trunk's `token_embd`.
+    pub embed_tokens: Option<B::Matrix>,
+    /// `[vocab][width]`; without it the trunk's `output`.
+    pub shared_head_head: Option<B::Matrix>,
 }
 
 /// One layer.
@@ -218,6 +238,25 @@ impl<B: Backend> Loader<'_, B> {
         })
     }
 
+    /// The next-token-prediction block behind the trunk, if it is there.
+    fn nextn(&self, config: &Config, shape: AttentionShape, vocab: usize) -> Result<Option<Nextn<B>>> {
+        if !self.has("nextn.eh_proj.weight") {
+            return Ok(None);
+        }
+        let width = config.width;
+        let table = |name: &str| self.has(name).then(|| self.matrix(name, vocab, width)).transpose();
+        let norm = "nextn.shared_head_norm.weight";
+        Ok(Some(Nextn {
+            enorm: self.vector("nextn.enorm.weight", width)?,
+            hnorm: self.vector("nextn.hnorm.weight", width)?,
+            eh_proj: self.matrix("nextn.eh_proj.weight", width, 2 * width)?,
+            layer: self.layer(config, &LayerShape::Attention(shape))?,
+            shared_head_norm: self.has(norm).then(|| self.vector(norm, width)).transpose()?,
+            embed_tokens: table("nextn.embed_tokens.weight")?,
+            shared_head_head: table("nextn.shared_head_head.weight")?,
+        }))
+    }
+
     fn swiglu(&self, suffix: &str, ff: usize, width: usize) -> Result<SwiGlu<B>> {
         Ok(SwiGlu {
             gate: self.matrix(&format!("ffn_gate{suffix}.weight"), ff, width)?,
@@ -263,6 +302,8 @@ impl<B: Backend> Weights<B> {
                 layer.layer(config, &config.layers[i])
             })
             .collect::<Result<_>>()?;
+        let after = Loader { gguf, backend, prefix: format!("blk.{}.", config.layers.len()) };
+        let nextn = config.nextn.map(|shape| after.nextn(config, shape, vocab)).transpose()?.flatten();
         let tied = !top.has("output.weight");
         let output = if tied { "token_embd.weight" } else { "output.weight" };
         Ok(Weights {
@@ -270,6 +311,7 @@ impl<B: Backend> Weights<B> {
             blk,
             output_norm: top.vector("output_norm.weight", config.width)?,
             output: top.matrix(output, vocab, config.width)?,
+            nextn,
             vocab,
             tied,
         })

@@ -3,11 +3,13 @@
 //! Owns: the caches of all layers, the number of kept positions, the guard. Refuses to know: what a layer computes and
 //! why rows are kept or dropped.
 
+mod fork;
 mod snapshot;
 
 use crate::Result;
 use crate::backend::{AttentionShape, Backend, DeltaShape, KvFormat, Pass};
 
+pub use fork::{Fork, Scratch};
 pub use snapshot::{Checkpoint, Snapshot};
 
 /// What a layer remembers, by kind.
@@ -138,9 +140,9 @@ impl<B: Backend> State<B> {
         (&mut self.layers, self.len)
     }
 
-    /// The guard of a pass of `rows` rows that was just computed on this state.
-    pub fn tentative<'s>(&'s mut self, backend: &'s B, rows: usize) -> Tentative<'s, B> {
-        Tentative { state: self, backend, rows }
+    /// The guard of a pass of `rows` rows that was just computed on this state's first `layers` layers.
+    pub fn tentative<'s>(&'s mut self, backend: &'s B, layers: usize, rows: usize) -> Tentative<'s, B> {
+        Tentative { state: self, backend, layers, rows }
     }
 }
 
@@ -150,6 +152,7 @@ impl<B: Backend> State<B> {
 pub struct Tentative<'s, B: Backend> {
     state: &'s mut State<B>,
     backend: &'s B,
+    layers: usize,
     rows: usize,
 }
 
@@ -164,7 +167,7 @@ impl<B: Backend> Tentative<'_, B> {
     pub fn keep(self, rows: usize) {
         assert!(rows >= 1 && rows <= self.rows, "a pass keeps between one and all of its rows");
         self.backend.pass(|pass| {
-            for (cache, shape) in self.state.layers.iter_mut().zip(&self.state.shape.layers) {
+            for (cache, shape) in self.state.layers.iter_mut().zip(&self.state.shape.layers).take(self.layers) {
                 if let (Cache::Recurrent(recurrent), LayerShape::Delta(shape)) = (cache, shape) {
                     pass.keep(shape, recurrent, rows, self.rows);
                 }

@@ -187,6 +187,18 @@ impl Tokenizer {
         &self.eog
     }
 
+    /// The first token that is not the same in `other`, in words; nothing if the vocabularies are one.
+    pub fn first_difference(&self, other: &Tokenizer) -> Option<String> {
+        let spelt = |tokenizer: &Tokenizer, id| {
+            let text = tokenizer.token_bytes(id).map(|bytes| format!("{:?}", String::from_utf8_lossy(bytes)));
+            text.unwrap_or_else(|_| "absent".to_owned())
+        };
+        let (ours, theirs) = (self.vocab_size(), other.vocab_size());
+        let differs = |&id: &u32| self.token_bytes(id).ok() != other.token_bytes(id).ok();
+        let id = (0..ours.max(theirs) as u32).find(differs)?;
+        Some(format!("token {id} is {} here, {} there", spelt(other, id), spelt(self, id)))
+    }
+
     /// Number of tokens: ids are `0..vocab_size()`.
     pub fn vocab_size(&self) -> usize {
         self.spellings.len()

@@ -12,7 +12,7 @@ fn the_embedded_model_is_described() {
     assert_eq!(err, "");
     for fact in [
         "qwen35moe",
-        "8: 2 attention, 6 gated delta; 1 more for next-token prediction",
+        "8: 2 attention, 6 gated delta; a next-token-prediction block",
         "2 of 8 experts",
         "4096 tokens",
         "pre-tokenizer qwen35",

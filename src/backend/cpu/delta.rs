@@ -72,6 +72,12 @@ impl Recurrent {
         out.extend(self.kept.iter().chain(&self.window).flat_map(|v| v.to_le_bytes()));
     }
 
+    /// Takes over the kept S and window of `from`.
+    pub fn fork(&mut self, from: &Recurrent) {
+        self.kept.copy_from_slice(&from.kept);
+        self.window.copy_from_slice(&from.window);
+    }
+
     /// Takes back what [`Recurrent::save`] gave.
     pub fn load(&mut self, bytes: &[u8]) {
         for (out, b) in self.kept.iter_mut().chain(&mut self.window).zip(bytes.chunks_exact(4)) {

@@ -118,6 +118,10 @@ impl Backend for Cpu {
         recurrent.load(bytes);
     }
 
+    fn fork_recurrent(&self, from: &Self::Recurrent, to: &mut Self::Recurrent) {
+        to.fork(from);
+    }
+
     fn pass<R>(&self, body: impl FnOnce(&CpuPass<'_>) -> R) -> R {
         self.team.region(|phases| body(&CpuPass { phases, isa: self.isa }))
     }
@@ -148,6 +152,10 @@ impl Pass<Cpu> for CpuPass<'_> {
     fn tail(&self, x: &rows::Rows, from: usize, out: &mut rows::Rows) {
         let rows = x.len() - from;
         out.write(rows).copy_from_slice(&x.values()[from * x.width()..]);
+    }
+
+    fn join(&self, x: &rows::Rows, y: &rows::Rows, out: &mut rows::Rows) {
+        norm::join(self.phases, x, y, out);
     }
 
     fn add(&self, x: &mut rows::Rows, y: &rows::Rows) {
@@ -224,6 +232,10 @@ impl Pass<Cpu> for CpuPass<'_> {
 
     fn argmax(&self, x: &rows::Rows) -> Vec<u32> {
         norm::argmax(self.phases, self.isa, x)
+    }
+
+    fn confidence(&self, x: &rows::Rows) -> f32 {
+        norm::confidence(self.phases, self.isa, x)
     }
 
     fn keep(&self, shape: &DeltaShape, state: &mut delta::Recurrent, keep: usize, of: usize) {

@@ -54,6 +54,17 @@ pub fn add(phases: &Phases, x: &mut Rows, y: &Rows) {
     });
 }
 
+/// `out = [x | y]`, row by row.
+pub fn join(phases: &Phases, x: &Rows, y: &Rows, out: &mut Rows) {
+    assert_eq!((x.len(), x.width() + y.width()), (y.len(), out.width()), "joined rows stand side by side");
+    let (rows, width) = (x.len(), out.width());
+    phases.each(rows, rows * width, Chunks::new(out.write(rows), width), |row, out| {
+        let (left, right) = out.split_at_mut(x.width());
+        left.copy_from_slice(x.row(row));
+        right.copy_from_slice(y.row(row));
+    });
+}
+
 /// `gate = silu(gate) * up`.
 pub struct SwiGlu<'a> {
     pub gate: &'a mut [f32],
@@ -158,6 +169,45 @@ pub fn argmax(phases: &Phases, isa: Isa, x: &Rows) -> Vec<u32> {
         best[0] = isa.run(ArgMax(x.row(row)));
     });
     best
+}
+
+/// Elements that one item of [`confidence`] adds up.
+const PART: usize = 4096;
+
+/// `Σ exp(x - max)` over part of a row.
+struct Mass<'a> {
+    x: &'a [f32],
+    max: f32,
+}
+
+impl Kernel for Mass<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f32 {
+        let mut lanes = [0.0; LANES];
+        let (chunks, rest) = self.x.as_chunks::<LANES>();
+        for chunk in chunks {
+            for l in 0..LANES {
+                lanes[l] += canon::exp(chunk[l] - self.max);
+            }
+        }
+        lanes.iter().sum::<f32>() + rest.iter().map(|&v| canon::exp(v - self.max)).sum::<f32>()
+    }
+}
+
+/// The probability that the softmax of the only row gives to its largest element. A guess's weight, no part of the
+/// model's arithmetic: the sums are the same on every device only nearly.
+pub fn confidence(phases: &Phases, isa: Isa, x: &Rows) -> f32 {
+    assert_eq!(x.len(), 1, "the confidence of one row");
+    let row = x.row(0);
+    let max = row[isa.run(ArgMax(row)) as usize];
+    let mut masses = vec![0.0; row.len().div_ceil(PART)];
+    phases.each(masses.len(), 16 * row.len(), Chunks::new(&mut masses, 1), |i, mass| {
+        let x = &row[i * PART..row.len().min((i + 1) * PART)];
+        mass[0] = isa.run(Mass { x, max });
+    });
+    1.0 / masses.iter().sum::<f32>()
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@
 //! Runs are interleaved (plain, first drafter, second, plain again...), so that a machine that slows down for a while
 //! slows all of them down. Of the repeated runs of a prompt the fastest counts.
 
-use clap::ValueEnum;
 use draft::Token;
 use indicatif::ProgressBar;
 
-use crate::cli::args::DraftArg;
+use crate::backend::cpu::Cpu;
+use crate::cli::args::{BenchArgs, Drafts};
+use crate::cli::drafters::{Crew, Who};
 use crate::cli::setup::{self, Loaded};
 use crate::cli::tasks::Prompt;
 use crate::engine::{Finish, Metrics, Sequence, Settings, Unwatched};
@@ -28,6 +29,8 @@ pub struct Job {
 pub struct Plan<'a> {
     /// The model.
     pub loaded: &'a Loaded,
+    /// Plain decoding, then the drafters.
+    pub crews: Vec<Crew>,
     /// Most tokens drafted for one pass.
     pub block: usize,
     /// Most tokens generated for each prompt.
@@ -51,19 +54,24 @@ pub struct Tally {
 pub struct Task {
     /// Its name.
     pub name: String,
-    /// One for each of [`drafters`].
+    /// One for each of [`Plan::crews`].
     pub tallies: Vec<Tally>,
 }
 
-/// All that can draft, plain decoding first.
-pub fn drafters() -> Vec<(DraftArg, String)> {
-    let name = |arg: &DraftArg| match arg {
-        DraftArg::Off => "plain".to_owned(),
-        _ => arg.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
-    };
-    let mut all: Vec<_> = DraftArg::value_variants().iter().map(|a| (*a, name(a))).collect();
-    all.sort_by_key(|(arg, _)| *arg != DraftArg::Off);
-    all
+/// The drafters that were asked for, plain decoding first.
+///
+/// # Errors
+/// If the model does not have one of them.
+pub fn crews(args: &BenchArgs, loaded: &Loaded) -> Result<Vec<Crew>> {
+    let mut crews = vec![Crew::plain()];
+    for drafts in if args.drafts.is_empty() { &[Drafts::One(Who::Auto)][..] } else { &args.drafts } {
+        let more = match drafts {
+            Drafts::All => Crew::all(loaded),
+            Drafts::One(who) => vec![Crew::new(who, loaded, &args.model)?],
+        };
+        crews.extend(more.into_iter().filter(Crew::drafts));
+    }
+    Ok(crews)
 }
 
 /// The prompts' tokens. What does not fit the context is told here, before anything runs.
@@ -94,7 +102,7 @@ struct Run {
 impl Plan<'_> {
     /// Runs, in all, for `jobs`.
     pub fn runs(&self, jobs: &[Job]) -> usize {
-        jobs.len() * self.repeat * drafters().len()
+        jobs.len() * self.repeat * self.crews.len()
     }
 
     /// Runs all of `jobs`; the tasks come in the order in which they first appear. `bar` advances with each run.
@@ -103,8 +111,11 @@ impl Plan<'_> {
     /// If the memory for a sequence does not suffice.
     pub fn measure(&self, jobs: &[Job], bar: &ProgressBar) -> Result<Vec<Task>> {
         let mut tasks: Vec<Task> = Vec::new();
+        let longest = jobs.iter().map(|job| job.ids.len()).max().unwrap_or(0);
+        let mut sequences: Vec<_> =
+            self.crews.iter().map(|crew| self.sequence(crew, longest)).collect::<Result<_>>()?;
         for job in jobs {
-            let tallies = self.prompt(&job.ids, bar)?;
+            let tallies = self.prompt(&job.ids, &mut sequences, bar)?;
             match tasks.iter_mut().find(|t| t.name == job.task) {
                 Some(task) => add(&mut task.tallies, &tallies),
                 None => tasks.push(Task { name: job.task.clone(), tallies }),
@@ -114,17 +125,16 @@ impl Plan<'_> {
     }
 
     /// All runs of one prompt.
-    fn prompt(&self, prompt: &[Token], bar: &ProgressBar) -> Result<Vec<Tally>> {
-        let drafters = drafters();
+    fn prompt(&self, prompt: &[Token], sequences: &mut [Sequence<Cpu>], bar: &ProgressBar) -> Result<Vec<Tally>> {
         let mut tallies: Vec<Tally> = Vec::new();
         let mut plain: Option<Vec<Token>> = None;
         for repeat in 0..self.repeat {
-            for (i, (arg, name)) in drafters.iter().enumerate() {
-                let run = self.run(prompt, *arg)?;
+            for (i, (crew, sequence)) in self.crews.iter().zip(&mut *sequences).enumerate() {
+                let run = self.run(prompt, sequence)?;
                 bar.inc(1);
                 let identical = run.tokens == *plain.get_or_insert_with(|| run.tokens.clone());
                 if repeat == 0 {
-                    tallies.push(Tally { drafter: name.clone(), metrics: run.metrics, identical });
+                    tallies.push(Tally { drafter: crew.name.to_owned(), metrics: run.metrics, identical });
                     continue;
                 }
                 let tally = &mut tallies[i];
@@ -137,14 +147,15 @@ impl Plan<'_> {
         Ok(tallies)
     }
 
-    /// One run, from an empty state with a drafter that has learnt nothing.
-    fn run(&self, prompt: &[Token], arg: DraftArg) -> Result<Run> {
-        let settings = Settings {
-            context: self.loaded.settings.context.min(prompt.len() + self.tokens),
-            block: self.block,
-            ..self.loaded.settings
-        };
-        let mut sequence = Sequence::new(self.loaded.model.clone(), settings, setup::drafter(arg))?;
+    /// A sequence for all runs of a drafter: what it has learnt of the machine stays, what of the text goes.
+    fn sequence(&self, crew: &Crew, longest: usize) -> Result<Sequence<Cpu>> {
+        let context = self.loaded.settings.context.min(longest + self.tokens);
+        let settings = Settings { context, block: self.block, ..self.loaded.settings };
+        Sequence::with_heads(self.loaded.model.clone(), settings, crew.drafter(), &crew.wanted())
+    }
+
+    /// One run, from an empty state.
+    fn run(&self, prompt: &[Token], sequence: &mut Sequence<Cpu>) -> Result<Run> {
         sequence.prompt(prompt, &mut Unwatched)?;
         let mut left = self.tokens;
         let mut ends = |token| self.loaded.is_eog(token).then_some(Finish::Stop);

@@ -2,21 +2,21 @@
 //!
 //! Owns: the list of drafters, block lengths and ends. Refuses to know: how runs are compared.
 
-use clap::ValueEnum;
 use draft::{Drafter, Plan, Scripted};
 
 use super::plain::{Limits, Plain};
-use crate::cli::args::DraftArg;
-use crate::cli::setup;
+use crate::backend::cpu::Cpu;
+use crate::cli::drafters::Crew;
+use crate::engine::Wanted;
 
 /// Most tokens that any plan here lets a run go beyond the number asked for.
 pub const REACH: usize = 17;
 
 /// Who drafts.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Who {
     /// A drafter that users can choose.
-    Real(DraftArg),
+    Real(Crew),
     /// One that knows the plain output and uses it well or badly.
     Script(Plan),
 }
@@ -25,17 +25,25 @@ impl Who {
     /// A new drafter for the continuation of `plain`.
     pub fn drafter(&self, plain: &Plain, vocab: usize) -> Option<Box<dyn Drafter>> {
         match self {
-            Who::Real(arg) => setup::drafter(*arg),
+            Who::Real(crew) => crew.drafter(),
             Who::Script(plan) => {
                 let truth = [&plain.prompt[..], &plain.tokens].concat();
                 Some(Box::new(Scripted::new(plan.clone(), truth, vocab)))
             }
         }
     }
+
+    /// The heads that it asks.
+    pub fn wanted(&self) -> Wanted<Cpu> {
+        match self {
+            Who::Real(crew) => crew.wanted(),
+            Who::Script(_) => Wanted::nothing(),
+        }
+    }
 }
 
 /// One run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Config {
     /// The line of the report that it counts for.
     pub group: String,
@@ -47,20 +55,12 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// Every drafter that users can choose, with its name.
-pub fn real() -> impl Iterator<Item = (String, DraftArg)> {
-    let drafting = DraftArg::value_variants().iter().filter(|&&d| d != DraftArg::Off);
-    drafting.map(|&d| {
-        let name = d.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
-        (name, d)
-    })
-}
-
-/// All runs for one prompt. `limits` are those of an ordinary run, `context` the longest context allowed.
-pub fn all(plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
+/// All runs for one prompt with the drafters of the model, `crews`, and scripted ones. `limits` are those of an ordinary
+/// run, `context` the longest context allowed.
+pub fn all(crews: &[Crew], plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
     let mut list = List { configs: Vec::new(), limits };
-    for (name, arg) in real() {
-        list.add(&name, &Who::Real(arg), &[1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31]);
+    for crew in crews {
+        list.add(crew.name, &Who::Real(crew.clone()), &[1, 2, 3, 5, 8, 16, 31]);
     }
     list.script("oracle", Plan::Oracle, &[1, 3, 8, 16, 31]);
     list.script("wrong", Plan::Wrong, &[2, 7]);
@@ -72,8 +72,8 @@ pub fn all(plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
     list.script("overrun", Plan::Overrun, &[4, 16]);
     let length = plain.expected(limits).0;
     list.limits.stop_at = Some(length.div_ceil(2).max(1));
-    for (_, arg) in real() {
-        list.add("stop in a block", &Who::Real(arg), &[16]);
+    for crew in crews {
+        list.add("stop in a block", &Who::Real(crew.clone()), &[16]);
     }
     list.script("stop in a block", Plan::Oracle, &[3, 16]);
     list.limits.stop_at = None;

@@ -89,8 +89,8 @@ fn model(out: &mut String, config: &Config) {
     let delta = config.layers.iter().filter(|l| matches!(l, LayerShape::Delta(_))).count();
     let attention = config.layers.len() - delta;
     let nextn = match config.nextn {
-        0 => String::new(),
-        n => format!("; {n} more for next-token prediction, not run"),
+        None => String::new(),
+        Some(_) => "; a next-token-prediction block, which only drafts".to_owned(),
     };
     let layers = config.layers.len();
     line(out, "layers", &format!("{layers}: {attention} attention, {delta} gated delta{nextn}"));
@@ -248,7 +248,8 @@ fn model_json(config: &Config) -> Value {
     json!({
         "layers": config.layers.len(),
         "layer_kinds": layers,
-        "next_token_prediction_layers": config.nextn,
+        "next_token_prediction": config.nextn.is_some(),
+        "exit_layers": config.exit,
         "width": config.width,
         "context": config.context,
         "feed_forward": feed_forward,

@@ -1,0 +1,273 @@
+//! Who drafts, and how much of it is worth its rows: the drafter that nobody has to tune.
+//!
+//! Owns: the decision, pass by pass. Refuses to know: how the drafters guess, and whether a guess is right.
+//!
+//! A pass of n rows costs `t(n)`; a second is worth as many tokens as the text has been getting lately, at least as many
+//! as plain decoding gives. So a block of k tokens is worth its expected accepted tokens less the rate times
+//! `t(k + 1) - t(1)`, and the best block is the one worth most; an empty one is worth nothing. (Choosing what is worth
+//! most at the rate that the choices bring about maximises that rate: Dinkelbach, "On nonlinear fractional
+//! programming", 1967.)
+//!
+//! Copying costs nothing, so its offer is always known. A head costs time before it has said anything; whether to ask it
+//! goes by what asking has brought lately where the copy's offer was about as good. Where it brought nothing it is asked
+//! now and then, from a fixed small share of the time, in case the text has changed.
+
+use crate::costs::Costs;
+use crate::guesser::Guesser;
+use crate::{Block, Decision, Drafter, Head, Outcome, Suffix, Target};
+
+use std::time::Duration;
+
+/// The share of the time that may go into asking heads that have brought nothing lately.
+const PROBES: f64 = 1.0 / 200.0;
+/// Credit for such probes at the start of a text, in passes of one row.
+const START: f64 = 1.0;
+/// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
+const MEMORY: f64 = 1.0 - 1.0 / 64.0;
+/// What one more question leaves of what the earlier ones brought.
+const ANSWERS: f64 = 1.0 - 1.0 / 16.0;
+/// Upper ends of the classes of the chance of the copy's first token; the last class is that of no copy at all.
+const OFFERS: [f64; 4] = [0.4, 0.7, 0.9, f64::INFINITY];
+/// Before any pass was measured, a token is drafted if its chance is at least this.
+const BLIND: f64 = 0.5;
+
+/// What asking a head has brought, in tokens beyond the copy's offer, its price paid.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gain {
+    sum: f64,
+    weight: f64,
+}
+
+impl Gain {
+    fn learn(&mut self, tokens: f64) {
+        self.sum = self.sum * ANSWERS + tokens;
+        self.weight = self.weight * ANSWERS + 1.0;
+    }
+
+    /// What the next question will bring; nothing before the first.
+    fn expected(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.sum / self.weight)
+    }
+}
+
+/// A head, and what asking it has brought by the class of the copy's offer.
+#[derive(Debug, Clone)]
+struct Member {
+    guesser: Guesser,
+    gains: [Gain; OFFERS.len() + 1],
+}
+
+/// Copies, and asks heads where that pays.
+#[derive(Debug, Clone)]
+pub struct Cascade {
+    name: &'static str,
+    suffix: Option<Suffix>,
+    members: Vec<Member>,
+    costs: Costs,
+    /// Tokens and seconds of the last passes, fading.
+    tokens: f64,
+    seconds: f64,
+    /// Seconds that may still go into probes.
+    credit: Option<f64>,
+    copy: Block,
+    decision: Decision,
+    /// Seconds the draft took.
+    drafting: Duration,
+}
+
+impl Cascade {
+    /// Copies by `suffix`, if there is one, and may ask `heads`.
+    pub fn new(name: &'static str, suffix: Option<Suffix>, heads: &[Head]) -> Cascade {
+        let member = |&head: &Head| Member { guesser: Guesser::new(head), gains: Default::default() };
+        Cascade {
+            name,
+            suffix,
+            members: heads.iter().map(member).collect(),
+            costs: Costs::new(),
+            tokens: 0.0,
+            seconds: 0.0,
+            credit: None,
+            copy: Block::default(),
+            decision: Decision::default(),
+            drafting: Duration::ZERO,
+        }
+    }
+
+    /// Tokens a second lately, at least those of plain decoding; nothing before a pass was measured.
+    fn rate(&self) -> Option<f64> {
+        let plain = 1.0 / self.costs.pass(1)?;
+        Some(if self.seconds > 0.0 { plain.max(self.tokens / self.seconds) } else { plain })
+    }
+
+    /// Tells `block` what its tokens must be worth.
+    fn set_terms(&self, block: &mut Block) {
+        let cost = |rows: usize| self.costs.pass(rows).unwrap_or(0.0);
+        match self.rate() {
+            None => block.set_terms(0.0, [BLIND]),
+            Some(rate) => {
+                let row = |i: usize| rate * (cost(i + 2) - cost(i + 1)).max(0.0);
+                block.set_terms(rate, (0..block.capacity()).map(row));
+            }
+        }
+    }
+
+    /// The most that a part of `block` from its front is worth, in tokens, and the part's length.
+    fn best(&self, block: &Block) -> (f64, usize) {
+        let Some(rate) = self.rate() else {
+            let reached = block.chances().iter().scan(1.0, |reach, chance| {
+                *reach *= chance;
+                Some(*reach)
+            });
+            let len = reached.take_while(|&reach| reach >= BLIND).count();
+            return (len as f64, len);
+        };
+        let cost = |rows: usize| self.costs.pass(rows).unwrap_or(0.0);
+        let (mut best, mut reach, mut expected) = ((0.0, 0), 1.0, 0.0);
+        for (i, chance) in block.chances().iter().enumerate() {
+            reach *= chance;
+            expected += reach;
+            let worth = expected - rate * (cost(i + 2) - cost(1));
+            if worth > best.0 {
+                best = (worth, i + 1);
+            }
+        }
+        best
+    }
+
+    /// The head to ask, if any: the one that is expected to bring most, or one whose turn it is to be tried.
+    fn whom_to_ask(&mut self, class: usize) -> Option<usize> {
+        let gain = |m: &Member| m.gains[class].expected();
+        let known = |i: usize| Some((gain(&self.members[i])?, i)).filter(|(gain, _)| *gain > 0.0);
+        let paying = (0..self.members.len()).filter_map(known).max_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, i)) = paying {
+            return Some(i);
+        }
+        // Probes go to the head that has been asked least lately.
+        let weight = |i: &usize| self.members[*i].gains[class].weight;
+        let i = (0..self.members.len()).min_by(|a, b| weight(a).total_cmp(&weight(b)))?;
+        let price = self.members[i].guesser.price().unwrap_or(0.0);
+        let credit = self.credit.as_mut()?;
+        if *credit <= price {
+            return None;
+        }
+        *credit -= price;
+        Some(i)
+    }
+
+    /// Fills the empty `block` with the copy's offer, or with what a head says.
+    fn choose(&mut self, target: &mut dyn Target, block: &mut Block) {
+        self.copy.clear(block.capacity());
+        if let Some(suffix) = &mut self.suffix {
+            suffix.propose(target, &mut self.copy);
+            self.decision.matched = suffix.matched();
+        }
+        let class = class(&self.copy);
+        match self.whom_to_ask(class).filter(|_| block.capacity() > 0) {
+            Some(i) => self.ask(i, class, target, block),
+            None => self.take_copy(block),
+        }
+    }
+
+    /// Lets the copy go on behind what the block holds already.
+    fn go_on(&mut self, target: &mut dyn Target, block: &mut Block) {
+        let given = block.len();
+        if let Some(suffix) = &mut self.suffix {
+            suffix.propose(target, block);
+        }
+        let (_, len) = self.best(block);
+        block.truncate(len.max(given));
+    }
+
+    /// Asks head `i`, lets the copy go on behind its guesses, and takes the better of this and the copy's own offer.
+    fn ask(&mut self, i: usize, class: usize, target: &mut dyn Target, block: &mut Block) {
+        let began = target.now();
+        self.members[i].guesser.propose(target, block);
+        let spent = target.now().saturating_sub(began).as_secs_f64();
+        if let Some(suffix) = self.suffix.as_mut().filter(|_| !block.is_empty()) {
+            suffix.propose(target, block);
+        }
+        let (copied, _) = self.best(&self.copy);
+        let (worth, len) = self.best(block);
+        let price = self.rate().unwrap_or(0.0) * spent;
+        self.members[i].gains[class].learn(worth.max(copied) - copied - price);
+        if worth > copied {
+            block.truncate(len);
+            self.decision.drafter = self.members[i].guesser.name();
+            self.decision.matched = 0;
+        } else {
+            self.take_copy(block);
+        }
+    }
+
+    /// Makes the best part of the copy's offer the block.
+    fn take_copy(&mut self, block: &mut Block) {
+        let (_, len) = self.best(&self.copy);
+        block.truncate(0);
+        for (&token, &chance) in self.copy.tokens().iter().zip(self.copy.chances()).take(len) {
+            block.push(token, chance);
+        }
+        match &self.suffix {
+            Some(suffix) if len > 0 => self.decision.drafter = suffix.name(),
+            _ => self.decision.matched = 0,
+        }
+    }
+}
+
+/// The class of the copy's offer: by the chance of its first token.
+fn class(copy: &Block) -> usize {
+    let first = copy.chances().first();
+    first.map_or(OFFERS.len(), |chance| OFFERS.iter().position(|end| chance < end).unwrap_or(OFFERS.len() - 1))
+}
+
+impl Drafter for Cascade {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn propose(&mut self, target: &mut dyn Target, block: &mut Block) {
+        let began = target.now();
+        self.decision = Decision::default();
+        self.set_terms(block);
+        match block.is_empty() {
+            true => self.choose(target, block),
+            false => self.go_on(target, block),
+        }
+        self.decision.expected = 1.0 + block.expected();
+        self.decision.seconds = self.costs.pass(block.len() + 1);
+        self.drafting = target.now().saturating_sub(began);
+    }
+
+    fn observe(&mut self, outcome: &Outcome) {
+        let seconds = outcome.time.as_secs_f64();
+        self.costs.learn(outcome.drafted.len() + 1, seconds);
+        let all = seconds + self.drafting.as_secs_f64();
+        self.tokens = self.tokens * MEMORY + outcome.emitted.len() as f64;
+        self.seconds = self.seconds * MEMORY + all;
+        let credit = self.credit.unwrap_or_else(|| START * self.costs.pass(1).unwrap_or(0.0));
+        self.credit = Some(credit + PROBES * all);
+        if let Some(suffix) = &mut self.suffix {
+            suffix.observe(outcome);
+        }
+        self.members.iter_mut().for_each(|m| m.guesser.observe(outcome));
+    }
+
+    fn prefilled(&mut self, rows: usize, time: Duration) {
+        self.costs.learn_prompt(rows, time.as_secs_f64());
+    }
+
+    fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    fn reset(&mut self) {
+        // What passes cost stays true; the rest is the text's.
+        (self.tokens, self.seconds, self.credit) = (0.0, 0.0, None);
+        if let Some(suffix) = &mut self.suffix {
+            suffix.reset();
+        }
+        for member in &mut self.members {
+            member.guesser.reset();
+            member.gains = Default::default();
+        }
+    }
+}

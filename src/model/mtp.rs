@@ -1,0 +1,170 @@
+//! The next-token-prediction block as a guesser.
+//!
+//! Owns: its cache of K and V, and the hidden states that have not entered it yet. Refuses to know: what becomes of its
+//! guesses.
+//!
+//! A row of the block is a token and the trunk's hidden state before it, behind the output norm; it guesses the token
+//! after that token. Before the first token of a text the hidden state is zero. To guess further, the block follows its
+//! own guess, with its own hidden state in place of the trunk's (the multi-token prediction of DeepSeek-V3, 2024,
+//! section 2.2, as Qwen3-Next uses it).
+//!
+//! Rows that enter the cache for good are those of kept tokens and true hidden states. They are computed when a guess is
+//! wanted, not before: a text on which nothing is guessed pays nothing but the copy of its hidden states.
+
+use draft::{Guess, Token};
+
+use super::Model;
+use super::forward::{Trunk, Workspace, rope_table};
+use super::weights::Nextn;
+use crate::Result;
+use crate::backend::{Backend, KvFormat, Pass};
+use crate::state::Cache;
+
+/// Hidden states that wait to enter the cache, at most. Where there are more, the cache begins anew with the last ones:
+/// a block that does not see the whole text guesses a little worse.
+const MOST: usize = 4096;
+
+/// Rows of one pass through the block.
+const ROWS: usize = 256;
+
+/// Guesses with the next-token-prediction block.
+pub struct Mtp<B: Backend> {
+    cache: Cache<B>,
+    /// The position of the token of the cache's first row.
+    base: usize,
+    /// Rows in the cache.
+    rows: usize,
+    /// The hidden states that enter with the next rows, one after another: the first with the token at `base + rows`.
+    hidden: Vec<f32>,
+    width: usize,
+    workspace: Workspace<B>,
+    joined: B::Rows,
+    positions: usize,
+}
+
+/// Hidden states on their way into the block.
+#[derive(Clone, Copy)]
+enum Hidden<'a> {
+    /// The trunk's residual stream.
+    Trunk(&'a [f32]),
+    /// The block's own output, normed already.
+    Own(&'a [f32]),
+}
+
+impl<B: Backend> Mtp<B> {
+    /// A guesser for sequences of up to `positions` tokens; nothing if the model has no such block.
+    ///
+    /// # Errors
+    /// If the device's memory does not suffice.
+    pub fn new(model: &Model<B>, positions: usize, kv: KvFormat) -> Result<Option<Mtp<B>>> {
+        let (Some(shape), Some(_)) = (model.config.nextn, &model.weights.nextn) else {
+            return Ok(None);
+        };
+        let width = model.config.width;
+        Ok(Some(Mtp {
+            cache: Cache::Kv(model.backend.kv(&shape, positions, kv)?),
+            base: 0,
+            rows: 0,
+            hidden: vec![0.0; width],
+            width,
+            workspace: model.workspace(),
+            joined: model.backend.rows(2 * width),
+            positions,
+        }))
+    }
+
+    /// Takes the hidden states of the first `rows` rows of the trunk's last pass, whose first token stood at `position`.
+    pub fn follow(&mut self, model: &Model<B>, trunk: &Workspace<B>, position: usize, rows: usize) {
+        let next = self.base + self.rows + self.hidden.len() / self.width;
+        if next != position + 1 {
+            self.restart(position);
+        }
+        (0..rows).for_each(|row| model.hidden(trunk, row, &mut self.hidden));
+        let waiting = self.hidden.len() / self.width;
+        if waiting > MOST {
+            let dropped = waiting - MOST / 2;
+            self.base += self.rows + dropped;
+            self.rows = 0;
+            self.hidden.drain(..dropped * self.width);
+        }
+    }
+
+    /// Forgets everything: the next hidden state is that of the token at `position`.
+    fn restart(&mut self, position: usize) {
+        self.rows = 0;
+        self.hidden.clear();
+        self.base = position + 1;
+        if position == 0 {
+            self.base = 0;
+            self.hidden.resize(self.width, 0.0);
+        }
+    }
+
+    /// Guesses token after token behind `history` and `prefix`, each time following its own guess, while `more` says so
+    /// and there is room. Without the hidden state before the last token there is nothing to guess from.
+    pub fn guess(
+        &mut self,
+        model: &Model<B>,
+        history: &[Token],
+        prefix: &[Token],
+        more: &mut dyn FnMut(Guess) -> bool,
+    ) {
+        let from = self.base + self.rows;
+        let waiting = self.hidden.len() / self.width;
+        if waiting == 0 || from + waiting != history.len() || history.len() + prefix.len() >= self.positions {
+            return;
+        }
+        let hidden = std::mem::take(&mut self.hidden);
+        let mut token = 0;
+        for (tokens, hidden) in history[from..].chunks(ROWS).zip(hidden.chunks(ROWS * self.width)) {
+            token = self.run(model, tokens, Hidden::Trunk(hidden));
+            self.rows += tokens.len();
+        }
+        let kept = self.rows;
+        let mut given = prefix.iter();
+        let mut own = Vec::with_capacity(self.width);
+        loop {
+            let next = given.next().copied();
+            if next.is_none() && !more(Guess { token, confidence: model.confidence(&self.workspace) }) {
+                break;
+            }
+            if self.base + self.rows >= self.positions {
+                break;
+            }
+            own.clear();
+            model.backend.read(&self.workspace.last, 0, &mut own);
+            token = self.run(model, &[next.unwrap_or(token)], Hidden::Own(&own));
+            self.rows += 1;
+        }
+        self.rows = kept;
+    }
+
+    /// One pass over rows behind those in the cache; the best token after the last.
+    fn run(&mut self, model: &Model<B>, tokens: &[Token], hidden: Hidden) -> Token {
+        let Some(nextn) = &model.weights.nextn else { unreachable!("the block was there when this was made") };
+        model.backend.pass(|b| self.rows(b, &model.trunk(), nextn, tokens, hidden))
+    }
+
+    fn rows(&mut self, b: &B::Pass<'_>, trunk: &Trunk<B>, nextn: &Nextn<B>, tokens: &[Token], hidden: Hidden) -> Token {
+        let (weights, eps) = (trunk.weights, trunk.config.eps);
+        let w = &mut self.workspace;
+        b.load(&rope_table(trunk.config, self.base + self.rows, tokens.len()), &mut w.rope);
+        b.embed(nextn.embed_tokens.as_ref().unwrap_or(&weights.token_embd), tokens, &mut w.x);
+        b.rms_norm(&w.x, &nextn.enorm, eps, &mut w.y);
+        match hidden {
+            Hidden::Own(values) => b.load(values, &mut w.h),
+            Hidden::Trunk(values) => {
+                b.load(values, &mut w.x);
+                b.rms_norm(&w.x, &weights.output_norm, eps, &mut w.h);
+            }
+        }
+        b.rms_norm(&w.h, &nextn.hnorm, eps, &mut w.x);
+        b.join(&w.y, &w.x, &mut self.joined);
+        b.project(&mut self.joined, &mut [(&nextn.eh_proj, &mut w.x)]);
+        trunk.layer(b, &nextn.layer, w, (&mut self.cache, self.rows));
+        b.tail(&w.x, tokens.len() - 1, &mut w.h);
+        b.rms_norm(&w.h, nextn.shared_head_norm.as_ref().unwrap_or(&weights.output_norm), eps, &mut w.last);
+        b.project(&mut w.last, &mut [(nextn.shared_head_head.as_ref().unwrap_or(&weights.output), &mut w.logits)]);
+        b.argmax(&w.logits)[0]
+    }
+}
