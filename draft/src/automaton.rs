@@ -52,6 +52,8 @@ struct State {
     edge: Edge,
     /// The latest further transition in the pool, or [`NONE`].
     more: u32,
+    /// The transition with the highest count, in the pool, or [`NONE`] for the first.
+    top: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +83,9 @@ impl Cursor {
 pub struct Continuation {
     /// Position in the text of the token that followed the most recent occurrence.
     pub next: usize,
-    /// How often that token followed.
+    /// The token that followed most often; of several, the one that did so last.
+    pub usual: Token,
+    /// How often it followed.
     pub count: u32,
     /// How often any token followed.
     pub visits: u32,
@@ -151,7 +155,7 @@ impl Automaton {
         }
         if at != NONE {
             self.states[whole as usize].link = self.suffix_state(at, token);
-            self.count(at, token, position);
+            self.tell(at, token, position);
         }
         self.last = whole;
     }
@@ -193,8 +197,13 @@ impl Automaton {
     pub fn continuation(&self, cursor: Cursor) -> Option<Continuation> {
         let state = &self.states[cursor.state as usize];
         let next = (state.recent != NONE).then_some(state.recent as usize)?;
-        let count = self.edge(cursor.state, self.text[next]).map_or(0, |edge| edge.count);
-        Some(Continuation { next, count, visits: state.visits, sole: state.more == NONE })
+        let Edge { token: usual, count, .. } = self.top(state);
+        Some(Continuation { next, usual, count, visits: state.visits, sole: state.more == NONE })
+    }
+
+    /// How often `token` followed the cursor's string.
+    pub fn count(&self, cursor: Cursor, token: Token) -> u32 {
+        self.edge(cursor.state, token).map_or(0, |edge| edge.count)
     }
 
     /// The state of the suffix that `whole` shares with another place: the target of `at` by `token`, split if it
@@ -219,13 +228,16 @@ impl Automaton {
 
     /// Splits the strings of at most `length` tokens off a state: what followed them is the same so far.
     fn split(&mut self, state: u32, length: u32) -> u32 {
-        let State { link, recent, visits, edge, mut more, .. } = self.states[state as usize];
+        let State { link, recent, visits, edge, mut more, top, .. } = self.states[state as usize];
         let clone = self.add_state(length, link);
         let made = &mut self.states[clone as usize];
         (made.recent, made.visits, made.edge) = (recent, visits, edge);
         self.states[state as usize].link = clone;
         while more != NONE {
             let Pooled { next, edge, .. } = self.pool[more as usize];
+            if more == top {
+                self.states[clone as usize].top = self.pool.len() as u32;
+            }
             self.add_edge(clone, edge);
             more = next;
         }
@@ -233,12 +245,17 @@ impl Automaton {
     }
 
     /// Tells `at` and its suffixes, longest first, that `token` followed at `position`.
-    fn count(&mut self, mut at: u32, token: Token, position: u32) {
+    fn tell(&mut self, mut at: u32, token: Token, position: u32) {
         for _ in 0..VISITED {
             let Some(edge) = self.edge_mut(at, token) else {
                 return;
             };
             edge.count = edge.count.saturating_add(1);
+            let count = edge.count;
+            if count >= self.top(&self.states[at as usize]).count {
+                let first = self.states[at as usize].edge.token == token;
+                self.states[at as usize].top = if first { NONE } else { self.slots[self.slot(at, token)] };
+            }
             self.visit(at, position);
             at = self.states[at as usize].link;
             if at == NONE {
@@ -255,8 +272,12 @@ impl Automaton {
 
     fn add_state(&mut self, length: u32, link: u32) -> u32 {
         let edge = Edge { token: 0, target: NONE, count: 0 };
-        self.states.push(State { length, link, recent: NONE, visits: 0, edge, more: NONE });
+        self.states.push(State { length, link, recent: NONE, visits: 0, edge, more: NONE, top: NONE });
         self.states.len() as u32 - 1
+    }
+
+    fn top(&self, state: &State) -> Edge {
+        if state.top == NONE { state.edge } else { self.pool[state.top as usize].edge }
     }
 
     fn edge(&self, state: u32, token: Token) -> Option<&Edge> {

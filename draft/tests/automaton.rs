@@ -36,10 +36,12 @@ fn assert_true(automaton: &Automaton, cursor: Cursor, string: &[Token], counted:
         assert!(followed.is_empty(), "{string:?} was followed in {text:?}");
         return;
     };
-    let token = text[found.next];
+    let (token, usual) = (text[found.next], found.usual);
     assert!(followed.contains(&found.next), "{string:?} does not end at {} in {text:?}", found.next);
     assert_eq!(found.sole, followed.iter().all(|&end| text[end] == token), "{string:?} in {text:?}");
-    let count = followed.iter().filter(|&&end| text[end] == token).count();
+    let count = followed.iter().filter(|&&end| text[end] == usual).count();
+    assert_eq!(automaton.count(cursor, usual), found.count);
+    assert!(automaton.count(cursor, token) <= found.count, "another token than {usual} is usual");
     assert!(1 <= found.count && found.count as usize <= count && found.visits as usize <= followed.len());
     // Short contexts of texts that repeat in themselves are not told of every occurrence.
     let exact = followed.last() == Some(&found.next)

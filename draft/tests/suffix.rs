@@ -54,8 +54,8 @@ fn what_followed_the_longest_match_is_proposed() {
 
 #[test]
 fn the_most_recent_occurrence_is_preferred() {
-    let history = [1, 2, 3, 4, 1, 2, 5, 6, 1, 2];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 1]);
+    let history = [0, 1, 2, 3, 0, 1, 2, 4, 0, 5, 1, 2];
+    assert_eq!(proposal(&mut Suffix::new(), &history, 1), [4]);
 }
 
 #[test]
@@ -70,21 +70,15 @@ fn a_longer_match_is_trusted_more() {
     let history: Vec<Token> = (0..60).chain(0..5).collect();
     let block = proposed(&mut Suffix::new(), &history, 40);
     assert_eq!(block.tokens(), (5..45).collect::<Vec<_>>());
-    assert!(block.chances().is_sorted() && block.chances()[0] < block.chances()[39]);
+    assert!(block.chances()[0] + 0.05 < block.chances()[39]);
 }
 
 #[test]
 fn a_copy_is_resumed_behind_the_token_that_was_changed() {
-    // The model copies 1 to 9 but writes 50 for 4: no match ends in 50.
-    let history = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 50];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 7]);
-}
-
-#[test]
-fn a_copy_is_resumed_behind_several_tokens_that_were_put_in() {
-    // 50, 51, 52 come before 4; the 4 that follows says where the copy goes on.
-    let history = [4, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 50, 51, 52, 4];
-    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [5, 6, 7]);
+    // The model copies 1 to 9 but writes 50 for 5: no match ends in 50.
+    let history = [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2, 3, 4, 50];
+    assert_eq!(proposal(&mut Suffix::new(), &history, 3), [6, 7, 8]);
+    assert_eq!(proposal(&mut Suffix::new(), &[&history[..], &[6]].concat(), 3), [7, 8, 9]);
 }
 
 #[test]
@@ -128,13 +122,13 @@ fn a_truncated_or_replaced_history_is_indexed_anew() {
 }
 
 #[test]
-fn a_corpus_is_proposed_from_unless_the_text_knows_as_long_a_match() {
+fn a_corpus_is_proposed_from_where_it_knows_a_longer_match_than_the_text() {
     let corpus = [1, 2, 3, 4, 5, u32::MAX, 6, 7, 8, u32::MAX];
     let mut drafter = Suffix::warmed(&corpus);
     assert_eq!(proposal(&mut drafter, &[9, 2, 3], 2), [4, 5]);
     assert_eq!(drafter.matched(), 2);
     assert_eq!(proposal(&mut Suffix::warmed(&corpus), &[2, 3, 6, 9, 2, 3], 1), [6]);
-    assert_eq!(proposal(&mut Suffix::warmed(&corpus), &[3, 6, 9, 2, 3], 1), [4]);
+    assert_eq!(proposal(&mut Suffix::warmed(&corpus), &[4, 6, 9, 1, 2, 3, 4], 1), [5]);
 }
 
 #[test]
