@@ -150,16 +150,22 @@ mod tests {
         let mut costs = Costs::new();
         costs.learn_prompt(200, 200.0 * 0.13);
         costs.learn(1, 1.0);
-        [4, 8, 16, 32].map(|rows| near(&costs, rows, 0.25));
+        for rows in [4, 8, 16, 32] {
+            near(&costs, rows, 0.25);
+        }
     }
 
     #[test]
     fn measured_numbers_of_rows_tell_of_the_others() {
         let mut costs = Costs::new();
         for _ in 0..20 {
-            [1, 3, 5, 9, 17].map(|rows| costs.learn(rows, true_cost(rows)));
+            for rows in [1, 3, 5, 9, 17] {
+                costs.learn(rows, true_cost(rows));
+            }
         }
-        [1, 2, 3, 4, 8, 12, 17, 30, 64].map(|rows| near(&costs, rows, 0.05));
+        for rows in [1, 2, 3, 4, 8, 12, 17, 30, 64] {
+            near(&costs, rows, 0.05);
+        }
     }
 
     #[test]
