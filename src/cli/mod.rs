@@ -12,6 +12,7 @@ mod inspect;
 mod plot;
 mod pocket;
 mod ranking;
+pub mod sampling;
 mod setup;
 mod tasks;
 mod terminal;
