@@ -13,6 +13,7 @@ mod inspect;
 mod plot;
 mod pocket;
 mod ranking;
+pub mod sampling;
 mod setup;
 mod tasks;
 mod terminal;

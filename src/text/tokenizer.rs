@@ -4,6 +4,7 @@
 //! each token's bytes. Refuses to know: what the ids are used for.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::NFC;
@@ -43,13 +44,14 @@ pub enum Specials {
     AsText,
 }
 
-/// A byte-level BPE tokenizer built from GGUF metadata.
+/// A byte-level BPE tokenizer built from GGUF metadata. A clone shares its tables.
+#[derive(Clone)]
 pub struct Tokenizer {
-    model: BPE,
-    words: Split,
+    model: Arc<BPE>,
+    words: Arc<Split>,
     bytes: ByteLevel,
-    specials: AddedVocabulary,
-    spellings: Spellings,
+    specials: Arc<AddedVocabulary>,
+    spellings: Arc<Spellings>,
     eog: Vec<u32>,
 }
 
@@ -70,11 +72,11 @@ impl Tokenizer {
         let words = Split::new(SplitPattern::Regex(QWEN35.into()), SplitDelimiterBehavior::Isolated, false)
             .map_err(|e| inner("tokenizer.ggml.pre", &*e))?;
         Ok(Tokenizer {
-            model,
-            words,
+            model: Arc::new(model),
+            words: Arc::new(words),
             bytes: ByteLevel::new(false, false, false),
-            specials,
-            spellings,
+            specials: Arc::new(specials),
+            spellings: Arc::new(spellings),
             eog: vocabulary.eog,
         })
     }
@@ -174,6 +176,12 @@ impl Tokenizer {
     /// The id of the special token that is spelt `text`, if there is one.
     pub fn special_id(&self, text: &str) -> Option<u32> {
         self.specials.get_vocab().get(text).copied()
+    }
+
+    /// Whether `id` is a special token: matched whole, never made of ordinary text.
+    pub fn is_special(&self, id: u32) -> bool {
+        let spelling = self.spellings.get(id).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        spelling.is_some_and(|spelling| self.special_id(spelling) == Some(id))
     }
 
     /// Whether `id` ends a generation.
