@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use draft::Token;
 use llguidance::api::TopLevelGrammar;
+use llguidance::derivre::RegexBuilder;
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{JsonCompileOptions, ParserFactory};
 use serde_json::Value;
@@ -80,16 +81,20 @@ impl Grammars {
     /// # Errors
     /// If it is no regular expression.
     pub fn regex(&self, regex: &str) -> Result<Grammar> {
+        // Parsed alone first: inside a grammar its faults are told less clearly, and some are passed over.
+        if let Err(e) = RegexBuilder::new().mk_regex(regex) {
+            return Err(unfollowed("regular expression", &e));
+        }
+        if regex.is_empty() {
+            return Err(unfollowed("regular expression", &"it is empty"));
+        }
         self.grammar(TopLevelGrammar::from_regex(regex), "regular expression")
     }
 
     fn grammar(&self, grammar: TopLevelGrammar, kind: &str) -> Result<Grammar> {
         let mut start = llguidance::Matcher::new(self.factory.create_parser(grammar));
         // A grammar that fits no text is found out by its first mask.
-        if let Err(e) = start.compute_mask_or_eos() {
-            let reason = sentence(&e.to_string());
-            return Err(Error::new(format!("expected a {kind} that can be followed; {reason}")));
-        }
+        start.compute_mask_or_eos().map_err(|e| unfollowed(kind, &e))?;
         Ok(Grammar { start, vocabulary: Arc::clone(&self.vocabulary) })
     }
 }
@@ -120,8 +125,14 @@ impl fmt::Debug for Grammar {
     }
 }
 
-/// What the parser said, on one line.
+/// What is said of a grammar that cannot be used.
+fn unfollowed(kind: &str, reason: &dyn fmt::Display) -> Error {
+    Error::new(format!("expected a {kind} that can be followed; {}", sentence(&reason.to_string())))
+}
+
+/// What the parser said, on one line: the error alone, where it has shown the place as well.
 fn sentence(message: &str) -> String {
     let lines: Vec<&str> = message.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines.join(" ")
+    let error = lines.iter().find_map(|line| line.strip_prefix("error: "));
+    error.map_or_else(|| lines.join(" "), str::to_owned)
 }
