@@ -7,6 +7,7 @@
 mod args;
 mod bench;
 mod check;
+mod corpus;
 mod drafters;
 mod generate;
 mod inspect;

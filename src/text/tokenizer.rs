@@ -17,6 +17,8 @@ use tokenizers::{
 
 use super::vocabulary::{Kind, MODEL, Vocabulary, byte_alphabet};
 use crate::gguf::Metadata;
+use xxhash_rust::xxh3::xxh3_128;
+
 use crate::{Error, Result};
 
 /// The pre-tokenizer `qwen35`: one match is one word, merged on its own. Unlike its elders it keeps combining marks
@@ -205,6 +207,12 @@ impl Tokenizer {
         let differs = |&id: &u32| self.token_bytes(id).ok() != other.token_bytes(id).ok();
         let id = (0..ours.max(theirs) as u32).find(differs)?;
         Some(format!("token {id} is {} here, {} there", spelt(other, id), spelt(self, id)))
+    }
+
+    /// A hash of all tokens in their order.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let ends = self.spellings.starts.iter().flat_map(|start| (*start as u64).to_le_bytes());
+        xxh3_128(&self.spellings.bytes.iter().copied().chain(ends).collect::<Vec<_>>()).to_le_bytes()
     }
 
     /// Number of tokens: ids are `0..vocab_size()`.
