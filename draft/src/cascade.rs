@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The share of the time that may go into asking heads that have brought nothing lately.
 const PROBES: f64 = 1.0 / 200.0;
 /// Credit for such probes at the start of a text, in passes of one row.
-const START: f64 = 1.0;
+const START: f64 = 0.5;
 /// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more question leaves of what the earlier ones brought.
@@ -289,14 +289,11 @@ impl Drafter for Cascade {
     }
 
     fn reset(&mut self) {
-        // What passes cost stays true; the rest is the text's.
-        (self.tokens, self.seconds, self.credit) = (0.0, 0.0, None);
+        // What passes cost and what heads are worth stays true, more or less; the rest is the text's.
+        (self.tokens, self.seconds, self.credit, self.asked) = (0.0, 0.0, None, None);
         if let Some(suffix) = &mut self.suffix {
             suffix.reset();
         }
-        for member in &mut self.members {
-            member.guesser.reset();
-            member.gains = Default::default();
-        }
+        self.members.iter_mut().for_each(|m| m.guesser.reset());
     }
 }
