@@ -139,6 +139,9 @@ pub struct GenerateArgs {
     /// Save the sequence here, and continue from it if it exists: what prompt and file share is not evaluated again
     #[arg(long, value_name = "FILE", conflicts_with = "top_logits")]
     pub session: Option<PathBuf>,
+    /// Keep one JSON object a pass in a file: who drafted and why, what was expected, what came of it, and the time
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

@@ -16,6 +16,7 @@ mod ranking;
 mod setup;
 mod tasks;
 mod terminal;
+mod trace;
 
 use std::process::ExitCode;
 
