@@ -222,6 +222,9 @@ pub struct BenchArgs {
     /// Also draw the result
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Also make a page of it that needs no other file: drawings, tables, and how it was measured
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
 }
 
 /// `verbatim inspect`.
