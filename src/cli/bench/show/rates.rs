@@ -32,7 +32,7 @@ pub fn text(findings: &Findings) -> String {
     if drafters.is_empty() {
         return split;
     }
-    let about = format!("{} {PERFECT_CUTS}", ceiling(findings));
+    let about = format!("{}\n{PERFECT_CUTS}", ceiling(findings));
     let banded = |rates: fn(&Metrics) -> Banded| by_band(drafters, rates);
     [
         section("Against the ceiling, all tasks", &about, &gains(findings, drafters)),
