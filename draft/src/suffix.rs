@@ -55,6 +55,9 @@ struct Best {
 }
 
 impl Suffix {
+    /// What users call it.
+    pub const NAME: &str = "suffix";
+
     /// A drafter that knows no other text.
     pub fn new() -> Suffix {
         Suffix::warmed(&[])
@@ -196,7 +199,7 @@ impl Default for Suffix {
 
 impl Drafter for Suffix {
     fn name(&self) -> &'static str {
-        "suffix"
+        Suffix::NAME
     }
 
     fn propose(&mut self, target: &mut dyn Target, block: &mut Block) {

@@ -150,6 +150,9 @@ pub struct GenerateArgs {
     /// Save the sequence here, and continue from it if it exists: what prompt and file share is not evaluated again
     #[arg(long, value_name = "FILE", conflicts_with = "top_logits")]
     pub session: Option<PathBuf>,
+    /// Keep one JSON object a pass in a file: who drafted and why, what was expected, what came of it, and the time
+    #[arg(long, value_name = "FILE.jsonl")]
+    pub trace: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -233,6 +236,9 @@ pub struct BenchArgs {
     /// Also draw the result
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
+    /// Also make a page of it that needs no other file: drawings, tables, and how it was measured
+    #[arg(long, value_name = "FILE.html")]
+    pub html: Option<PathBuf>,
 }
 
 /// `verbatim inspect`.

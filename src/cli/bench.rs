@@ -2,9 +2,12 @@
 //!
 //! Owns: which measurement runs, and how its result leaves. Refuses to know: how it is measured.
 
+mod ceiling;
 mod drafting;
 mod made;
+mod page;
 mod passes;
+mod shares;
 mod show;
 mod sweep;
 mod table;
@@ -12,6 +15,8 @@ mod table;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+
+use ceiling::Ceiling;
 
 use super::args::BenchArgs;
 use super::setup::{self, Loaded};
@@ -29,14 +34,16 @@ pub struct Report {
     json: Value,
     /// A drawing.
     svg: String,
+    /// All of it on a page.
+    page: page::Page,
     /// Whether every run gave the tokens of plain decoding.
     identical: bool,
 }
 
 /// Runs the command.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
-    if let Some(path) = &args.plot {
-        // A drawing that cannot be kept is told before minutes of work, not after.
+    for path in args.plot.iter().chain(&args.html) {
+        // What cannot be kept is told before minutes of work, not after.
         whole::probe(path)?;
     }
     let prompts = match &args.prompts {
@@ -53,6 +60,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     };
     if let Some(path) = &args.plot {
         whole::write(path, report.svg.as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        whole::write(path, report.page.html(&facts(args, &loaded)).as_bytes())?;
     }
     let about = describe(args, &loaded);
     if args.json {
@@ -81,6 +91,26 @@ fn describe(args: &BenchArgs, loaded: &Loaded) -> [(&'static str, Value); 3] {
     ]
 }
 
+/// How it was measured, for people.
+fn facts(args: &BenchArgs, loaded: &Loaded) -> Vec<(&'static str, String)> {
+    let curve = args.passes || args.synthetic.is_some();
+    let mut facts = vec![
+        ("model", loaded.name.clone()),
+        ("device", loaded.model.backend().describe()),
+        ("repeat", format!("{}, of which the fastest counts", args.repeat)),
+        ("context of passes", format!("{} tokens", args.context)),
+    ];
+    if !curve {
+        let prompts = args.prompts.as_ref().map_or("the built-in ones".to_owned(), |path| path.display().to_string());
+        facts.push(("block", format!("at most {} drafted tokens for a pass", args.block)));
+        facts.push(("tokens", format!("at most {} for a prompt", args.tokens)));
+        facts.push(("prompts", prompts));
+    }
+    facts.push(("program", format!("verbatim {}", env!("CARGO_PKG_VERSION"))));
+    facts.push(("command", page::typed(std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()))));
+    facts
+}
+
 fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Result<Report> {
     let jobs = drafting::jobs(loaded, prompts).map_err(|e| match &args.prompts {
         Some(path) => e.at(path),
@@ -91,17 +121,33 @@ fn drafting(args: &BenchArgs, loaded: &Loaded, prompts: &[tasks::Prompt]) -> Res
     let bar = terminal::bar("runs", plan.runs(&jobs));
     let measured = plan.measure(&jobs, &bar)?;
     bar.finish_and_clear();
-    Ok(show::drafting(&plan, measured))
+    Ok(show::drafting(&plan, measured, ceiling(args, loaded)?))
 }
 
-fn passes(args: &BenchArgs, loaded: &Loaded) -> Result<Report> {
-    let plan = passes::Plan {
+/// What drafting could gain at most, from passes of up to as many rows as the block allows.
+fn ceiling(args: &BenchArgs, loaded: &Loaded) -> Result<Ceiling> {
+    let longest = args.block + 1;
+    let rows: Vec<usize> = [2, 4, 8, 16, longest].into_iter().filter(|&rows| rows <= longest).collect();
+    let plan = curve(args, loaded, &rows);
+    let bar = terminal::bar("passes", plan.rounds());
+    let (points, _) = plan.points(&bar)?;
+    bar.finish_and_clear();
+    Ok(Ceiling::new(&points))
+}
+
+/// How passes of `rows` rows are measured.
+fn curve<'a>(args: &BenchArgs, loaded: &'a Loaded, rows: &[usize]) -> passes::Plan<'a> {
+    passes::Plan {
         loaded,
         threads: setup::threads(args.model.threads),
         repeat: args.repeat,
-        rows: passes::lengths(&args.rows),
+        rows: passes::lengths(rows),
         context: args.context,
-    };
+    }
+}
+
+fn passes(args: &BenchArgs, loaded: &Loaded) -> Result<Report> {
+    let plan = curve(args, loaded, &args.rows);
     let bar = terminal::bar("passes", plan.rounds());
     let measured = plan.measure(&bar)?;
     bar.finish_and_clear();

@@ -19,6 +19,7 @@ use super::ranking;
 use super::sampling;
 use super::setup::{self, Loaded};
 use super::terminal::{self, Interrupt, Printed};
+use super::trace::{self, Trace};
 use crate::backend::{Backend, cpu::Cpu};
 use crate::engine::{Finish, Metrics, Sequence, Settings, Watch, logprobs};
 use crate::text::{Specials, StopStrings, Utf8Stream};
@@ -31,8 +32,8 @@ const LONG_PROMPT: usize = 512;
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let stops = StopStrings::new(&args.stop)?;
     let typed = typed_prompt(args)?;
-    if let Some(path) = &args.session {
-        // A session that cannot be kept is told before the work is done, not after.
+    for path in args.session.iter().chain(&args.trace) {
+        // A file that cannot be kept is told before the work is done, not after.
         whole::probe(path)?;
     }
     corpus::probe(&args.draft.corpus)?;
@@ -52,7 +53,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     let printer = Printer { text: Utf8Stream::new(), stops, quiet: args.json, all: String::new(), closed: false };
     let seed = choose_tokens(args, &loaded, &prompt, &mut sequence)?;
     let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new(), logprobs: Vec::new() };
-    let finish = run.generate()?;
+    let finish = trace::keep(args.trace.as_deref(), |trace| run.generate(trace))?;
     if let Some(error) = run.sequence.constraint_failure() {
         eprintln!("warning: the output ends early: {error}");
     }
@@ -226,7 +227,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Steps until an end; returns why.
-    fn generate(&mut self) -> Result<Finish> {
+    fn generate(&mut self, mut trace: Option<&mut Trace>) -> Result<Finish> {
         let mut left = self.args.tokens.unwrap_or(usize::MAX);
         let finish = loop {
             if self.interrupt.pressed() || self.printer.closed {
@@ -250,6 +251,9 @@ impl Run<'_> {
                 (end && !ignore_eos).then_some(Finish::Stop)
             });
             left -= step.emitted.len();
+            if let Some(trace) = &mut trace {
+                trace.step(&self.sequence)?;
+            }
             self.keep_logits(&step.emitted);
             self.printer.push(&shown)?;
             if let Some(finish) = step.finish {

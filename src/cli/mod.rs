@@ -18,6 +18,7 @@ pub mod sampling;
 mod setup;
 mod tasks;
 mod terminal;
+mod trace;
 
 use std::process::ExitCode;
 

@@ -1,57 +1,39 @@
-//! Drawings: grouped bars and a curve, as SVG that reads well on light and dark pages.
+//! Drawings: grouped bars, lines and stacked bars, as SVG that reads well on light and dark pages.
 //!
 //! Owns: layout, axes, colours, escaping. Refuses to know: what is drawn, and where it is kept.
 
+mod bars;
+mod lines;
+mod stacks;
+
 use std::fmt::Write;
 
-/// A drawing's size, and the area inside its axes.
-const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 420.0;
+pub use bars::{Bars, Mark};
+pub use lines::{Lines, Series};
+pub use stacks::Stacks;
+
+/// A drawing's width, and the area inside its axes.
+const WIDTH: f64 = 840.0;
 const LEFT: f64 = 70.0;
 const RIGHT: f64 = 740.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 350.0;
+/// The height of a drawing whose axes end at [`BOTTOM`].
+const HEIGHT: f64 = 420.0;
+/// Where the title ends: drawings in a page begin here, since the page has headings.
+const BELOW_TITLE: f64 = 36.0;
 
 /// Colours of series, chosen to be told apart on white and on black; used in turn.
 const COLOURS: [&str; 6] = ["#3b82d6", "#d9822b", "#2f9e6e", "#b0559e", "#c94f4f", "#7a7f29"];
 
-/// Text and axes follow the page: dark on light, light on dark.
-const STYLE: &str = "<style>\
-    text{font:13px sans-serif;fill:#222}.title{font-size:16px}.axis{stroke:#222;fill:none}.grid{stroke:#8886;fill:none}\
-    .paper{fill:#fff}.mark{stroke:#777;stroke-dasharray:5 4;fill:none}\
-    @media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#ddd}.paper{fill:#16181c}.mark{stroke:#aaa}}\
-    </style>";
-
-/// Bars in groups: one group per task, one bar in it per series.
-pub struct Bars<'a> {
-    /// What it shows.
-    pub title: &'a str,
-    /// What the heights mean.
-    pub unit: &'a str,
-    /// The names of the bars in each group.
-    pub series: &'a [String],
-    /// A name, and a height for each series.
-    pub groups: &'a [(String, Vec<f64>)],
-    /// A height that is marked by a dashed line.
-    pub mark: f64,
-}
-
-/// Points joined by lines, with a dashed diagonal `y = x` for comparison.
-pub struct Curve<'a> {
-    /// What it shows.
-    pub title: &'a str,
-    /// What x means.
-    pub x: &'a str,
-    /// What y means.
-    pub y: &'a str,
-    /// What the diagonal means.
-    pub diagonal: &'a str,
-    /// (x, y), x ascending.
-    pub points: &'a [(f64, f64)],
-}
+/// Text and axes follow the page: dark on light, light on dark. A page that holds drawings has these rules.
+pub const RULES: &str = "\
+    text{font:13px sans-serif;fill:#222}.title{font-size:16px}.small{font-size:11px}.axis{stroke:#222;fill:none}\
+    .grid{stroke:#8884;fill:none}.paper{fill:#fff}.mark{stroke:#777;stroke-dasharray:5 4;fill:none}\
+    @media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#ddd}.paper{fill:#16181c}.mark{stroke:#aaa}}";
 
 /// `text` with the characters escaped that mean something in XML; characters that XML does not allow are dropped.
-fn escaped(text: &str) -> String {
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -67,11 +49,23 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// A round step that divides `0..=most` into four to ten parts.
+/// A round step that divides `0..=most` into two to eight parts.
 fn step(most: f64) -> f64 {
     let decade = 10f64.powf((most / 10.0).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0].map(|s| s * decade);
     steps.into_iter().find(|s| most / s <= 8.0).unwrap_or(most)
+}
+
+/// The steps of an axis that reaches `highest`: 0, one step, two..., the last at or above it.
+fn steps(highest: f64) -> Vec<f64> {
+    let highest = sane(highest).max(1.0);
+    let step = step(highest);
+    (0..=(highest / step * 0.9999).ceil() as usize).map(|i| i as f64 * step).collect()
+}
+
+/// A number on an axis.
+fn label(value: f64) -> String {
+    format!("{}", (value * 1000.0).round() / 1000.0)
 }
 
 /// Finite and not negative, whatever was measured.
@@ -79,128 +73,118 @@ fn sane(value: f64) -> f64 {
     if value.is_finite() { value.max(0.0) } else { 0.0 }
 }
 
-/// A drawing under way: y runs from 0 to `most`.
+/// `text`, cut to what has room in `width`.
+fn fitted(text: &str, width: f64) -> String {
+    let most = (width / 7.0).max(2.0) as usize;
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+/// A finished drawing.
+pub struct Drawing {
+    title: String,
+    height: f64,
+    /// What is drawn, without the title.
+    body: String,
+}
+
+impl Drawing {
+    /// A file of its own.
+    pub fn file(&self) -> String {
+        let (title, height) = (escaped(&self.title), self.height);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n\
+             <title>{title}</title>\n<style>{RULES}</style>\n\
+             <rect class=\"paper\" width=\"{WIDTH}\" height=\"{height}\"/>\n\
+             <text class=\"title\" x=\"{LEFT}\" y=\"28\">{title}</text>\n{}</svg>\n",
+            self.body
+        )
+    }
+
+    /// A part of a page that has [`RULES`] and a heading for it.
+    pub fn inline(&self) -> String {
+        format!(
+            "<svg viewBox=\"0 {BELOW_TITLE} {WIDTH} {}\" role=\"img\">\n<title>{}</title>\n{}</svg>\n",
+            self.height - BELOW_TITLE,
+            escaped(&self.title),
+            self.body
+        )
+    }
+}
+
+/// A drawing under way.
 struct Canvas {
-    svg: String,
+    drawing: Drawing,
+    /// The value at the top of the y axis.
     most: f64,
 }
 
 impl Canvas {
-    /// Paper, title and the y axis.
-    fn new(title: &str, unit: &str, highest: f64) -> Canvas {
-        let step = step(highest.max(1.0) * 1.05);
-        let most = (highest.max(1.0) * 1.05 / step).ceil() * step;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n\
-             <title>{0}</title>\n{STYLE}\n<rect class=\"paper\" width=\"{WIDTH}\" height=\"{HEIGHT}\"/>\n",
-            escaped(title)
-        );
-        let _ = writeln!(svg, "<text class=\"title\" x=\"{LEFT}\" y=\"28\">{}</text>", escaped(title));
-        let mut canvas = Canvas { svg, most };
-        let mut i = 0.0;
-        while i * step <= most * 1.0001 {
-            let y = canvas.y(i * step);
+    /// Nothing drawn yet.
+    fn blank(title: &str, height: f64) -> Canvas {
+        Canvas { drawing: Drawing { title: title.to_owned(), height, body: String::new() }, most: 1.0 }
+    }
+
+    /// The axes, y up to `highest` at least.
+    fn with_axes(title: &str, unit: &str, highest: f64) -> Canvas {
+        let mut canvas = Canvas::blank(title, HEIGHT);
+        let steps = steps(highest);
+        canvas.most = steps.last().copied().unwrap_or(1.0);
+        for value in steps {
+            let y = canvas.y(value);
             canvas.line("grid", (LEFT, y), (RIGHT, y));
-            let label = format!("{}", (i * step * 1000.0).round() / 1000.0);
-            canvas.text((LEFT - 8.0, y + 4.0), "end", &label);
-            i += 1.0;
+            canvas.text((LEFT - 8.0, y + 4.0), "end", &label(value));
         }
-        let middle = (TOP + BOTTOM) / 2.0;
-        let _ = writeln!(
-            canvas.svg,
-            "<text text-anchor=\"middle\" transform=\"translate(22 {middle}) rotate(-90)\">{}</text>",
-            escaped(unit)
-        );
+        let at = format!("translate(22 {}) rotate(-90)", (TOP + BOTTOM) / 2.0);
+        let unit = escaped(unit);
+        canvas.push(format!("<text text-anchor=\"middle\" transform=\"{at}\">{unit}</text>"));
         canvas.line("axis", (LEFT, TOP), (LEFT, BOTTOM));
         canvas.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
         canvas
+    }
+
+    /// A legend: names behind squares of their colours.
+    fn legend<'a>(&mut self, names: impl Iterator<Item = (&'a str, &'a str)>) -> f64 {
+        let mut x = LEFT;
+        for (name, colour) in names {
+            self.rect(colour, (x, 44.0), (12.0, 12.0), "");
+            self.text((x + 18.0, 55.0), "start", name);
+            x += 34.0 + 8.0 * name.chars().count() as f64;
+        }
+        x
     }
 
     fn y(&self, value: f64) -> f64 {
         BOTTOM - (BOTTOM - TOP) * (sane(value) / self.most).min(1.0)
     }
 
+    fn push(&mut self, element: String) {
+        let _ = writeln!(self.drawing.body, "{element}");
+    }
+
     fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-        let line = format!("<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>\n");
-        self.svg.push_str(&line);
+        self.push(format!("<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>"));
     }
 
     /// `anchor` is what (x, y) is of the text: its start, middle or end.
     fn text(&mut self, (x, y): (f64, f64), anchor: &str, text: &str) {
         let text = escaped(text);
-        let text = format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>\n");
-        self.svg.push_str(&text);
+        self.push(format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
     }
 
-    fn rect(&mut self, colour: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
-        let rect = format!(
-            "<rect fill=\"{colour}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>\n"
-        );
-        self.svg.push_str(&rect);
+    /// A rectangle that says `tip` when it is pointed at.
+    fn rect(&mut self, colour: &str, (x, y): (f64, f64), (width, height): (f64, f64), tip: &str) {
+        let tip = escaped(tip);
+        self.push(format!(
+            "<rect fill=\"{colour}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\">\
+             <title>{tip}</title></rect>"
+        ));
     }
 
-    fn finish(mut self) -> String {
-        self.svg.push_str("</svg>\n");
-        self.svg
-    }
-}
-
-impl Bars<'_> {
-    /// The drawing.
-    pub fn svg(&self) -> String {
-        let heights = self.groups.iter().flat_map(|g| &g.1).map(|&v| sane(v));
-        let mut canvas = Canvas::new(self.title, self.unit, heights.fold(self.mark, f64::max));
-        let mut legend = LEFT;
-        for (i, name) in self.series.iter().enumerate() {
-            canvas.rect(COLOURS[i % COLOURS.len()], (legend, 44.0), (12.0, 12.0));
-            canvas.text((legend + 18.0, 55.0), "start", name);
-            legend += 34.0 + 8.0 * name.chars().count() as f64;
-        }
-        let group = (RIGHT - LEFT) / self.groups.len().max(1) as f64;
-        let bar = group * 0.7 / self.series.len().max(1) as f64;
-        for (g, (name, values)) in self.groups.iter().enumerate() {
-            let left = LEFT + g as f64 * group;
-            for (i, &value) in values.iter().enumerate() {
-                let (x, y) = (left + group * 0.15 + i as f64 * bar, canvas.y(value));
-                canvas.rect(COLOURS[i % COLOURS.len()], (x, y), (bar * 0.9, BOTTOM - y));
-                canvas.text((x + bar * 0.45, y - 5.0), "middle", &format!("{:.2}", sane(value)));
-            }
-            canvas.text((left + group / 2.0, BOTTOM + 22.0), "middle", name);
-        }
-        let mark = canvas.y(self.mark);
-        canvas.line("mark", (LEFT, mark), (RIGHT, mark));
-        canvas.finish()
-    }
-}
-
-impl Curve<'_> {
-    /// The drawing.
-    pub fn svg(&self) -> String {
-        let highest = self.points.iter().map(|p| sane(p.1)).fold(1.0, f64::max);
-        let furthest = self.points.iter().map(|p| sane(p.0)).fold(1.0, f64::max);
-        let mut canvas = Canvas::new(self.title, self.y, highest);
-        let x = |value: f64| LEFT + (RIGHT - LEFT) * sane(value) / (furthest * 1.03);
-        let end = furthest.min(canvas.most);
-        let corner = (x(end), canvas.y(end));
-        canvas.line("mark", (LEFT, BOTTOM), corner);
-        canvas.line("mark", (LEFT, 51.0), (LEFT + 28.0, 51.0));
-        canvas.text((LEFT + 36.0, 55.0), "start", self.diagonal);
-        let mut labelled = f64::NEG_INFINITY;
-        let mut path = String::new();
-        for &(px, py) in self.points {
-            let at = (x(px), canvas.y(py));
-            let _ = write!(path, "{}{:.1} {:.1}", if path.is_empty() { "M" } else { "L" }, at.0, at.1);
-            let dot = format!("<circle fill=\"{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>\n", COLOURS[0], at.0, at.1);
-            canvas.svg.push_str(&dot);
-            if at.0 - labelled > 20.0 {
-                canvas.text((at.0, BOTTOM + 20.0), "middle", &px.to_string());
-                labelled = at.0;
-            }
-        }
-        let path = format!("<path d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n", COLOURS[0]);
-        canvas.svg.push_str(&path);
-        canvas.text(((LEFT + RIGHT) / 2.0, BOTTOM + 48.0), "middle", self.x);
-        canvas.finish()
+    fn finish(self) -> Drawing {
+        self.drawing
     }
 }
 
@@ -209,48 +193,41 @@ mod tests {
     use super::*;
 
     /// Every tag is closed in order, attributes are quoted, and no number is NaN or infinite.
-    fn assert_well_formed(svg: &str) {
-        let mut open = Vec::new();
-        for part in svg.split('<').skip(1) {
-            let (tag, text) = part.split_once('>').unwrap();
-            assert!(!text.contains('>'), "{part}");
-            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
-            let name = tag.split([' ', '/']).next().unwrap();
-            match (tag.strip_prefix('/'), tag.ends_with('/')) {
-                (Some(closed), _) => assert_eq!(open.pop(), Some(closed)),
-                (None, true) => {}
-                (None, false) => open.push(name),
+    pub(super) fn assert_well_formed(drawing: &Drawing) {
+        for svg in [drawing.file(), drawing.inline()] {
+            let mut open = Vec::new();
+            for part in svg.split('<').skip(1) {
+                let (tag, text) = part.split_once('>').unwrap();
+                assert!(!text.contains('>'), "{part}");
+                assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+                let name = tag.split([' ', '/']).next().unwrap();
+                match (tag.strip_prefix('/'), tag.ends_with('/')) {
+                    (Some(closed), _) => assert_eq!(open.pop(), Some(closed)),
+                    (None, true) => {}
+                    (None, false) => open.push(name),
+                }
             }
+            assert!(open.is_empty() && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
-        assert!(open.is_empty() && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }
 
     #[test]
-    fn bars_are_well_formed_whatever_the_values_and_names() {
-        let series = ["ngram".to_owned(), "a<b>&\"c\"\u{0}".to_owned()];
-        for values in [vec![1.5, 3.0], vec![0.0, f64::NAN], vec![f64::INFINITY, 1e9], vec![-1.0, 1e-9]] {
-            let groups = [("quote & list".to_owned(), values.clone()), ("x".to_owned(), values)];
-            let svg = Bars { title: "t<", unit: "u>", series: &series, groups: &groups, mark: 1.0 }.svg();
-            assert_well_formed(&svg);
-            assert!(svg.contains("quote &amp; list") && svg.contains("a&lt;b&gt;&amp;&quot;c&quot;<"));
+    fn an_axis_has_a_few_round_steps_and_reaches_the_highest_value() {
+        for most in [1.0, 1.05, 1.3, 2.0, 3.7, 9.0, 33.0, 64.0, 100.0, 1e6] {
+            let steps = steps(most);
+            assert!((3..=9).contains(&steps.len()), "{most}: {steps:?}");
+            let (last, step) = (steps[steps.len() - 1], steps[1]);
+            assert!(last >= most * 0.999 && last - step < most, "{most}: {steps:?}");
         }
-        assert_well_formed(&Bars { title: "", unit: "", series: &[], groups: &[], mark: 1.0 }.svg());
+        assert_eq!(steps(100.0).last(), Some(&100.0));
+        for odd in [f64::NAN, f64::INFINITY, -1.0, 0.0] {
+            assert_eq!(steps(odd).last(), Some(&1.0));
+        }
     }
 
     #[test]
-    fn a_curve_is_well_formed_whatever_the_points() {
-        let draw = |points: &[(f64, f64)]| Curve { title: "t", x: "x", y: "y", diagonal: "d", points }.svg();
-        for points in [&[(1.0, 1.0), (2.0, 1.3), (64.0, 20.0)][..], &[(1.0, f64::NAN)], &[]] {
-            assert_well_formed(&draw(points));
-        }
-        assert_eq!(draw(&[(1.0, 1.0), (64.0, 9.0)]).matches("<circle").count(), 2);
-    }
-
-    #[test]
-    fn an_axis_has_a_few_round_steps() {
-        for most in [1.05, 1.3, 2.0, 3.7, 9.0, 33.0, 64.0, 100.0, 1e6] {
-            let step = step(most);
-            assert!((2.0..=8.0).contains(&(most / step)), "{most} in steps of {step}");
-        }
+    fn a_long_name_is_cut_to_its_room() {
+        assert_eq!((fitted("quote", 70.0), fitted("a long name", 70.0)), ("quote".into(), "a long na…".into()));
+        assert_eq!(fitted("abc", 0.0), "a…");
     }
 }

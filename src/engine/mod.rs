@@ -13,6 +13,6 @@ mod session;
 
 pub use accept::{Accepted, Finish, accept};
 pub use heads::Wanted;
-pub use metrics::{Metrics, Pass};
+pub use metrics::{BANDS, Metrics, Pass, Share, Times, band};
 pub use sample::{Logprobs, PENALTY_WINDOW, Sampler, Sampling, logprobs};
 pub use sequence::{DEFAULT_BLOCK, Ends, PREFILL, Sequence, Settings, Step, Unwatched, Watch};

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use draft::{Block, Decision, Drafter, Outcome, Token};
+use draft::{Block, Decision, Drafter, Outcome, Suffix, Token};
 
 use super::accept::{Accepted, Finish, accept};
 use super::choice::Choice;
 use super::heads::{Heads, View, Wanted};
-use super::metrics::{Metrics, Pass};
+use super::metrics::{Metrics, Pass, Times};
 use super::sample::Sampling;
 use crate::backend::{Backend, KvFormat};
 use crate::constraint::Constraint;
@@ -45,6 +45,9 @@ pub const DEFAULT_BLOCK: usize = 16;
 
 /// The chance that a token forced by a constraint is the one the model chooses.
 const FORCED: f64 = 0.9;
+
+/// Who drafts what a constraint forces.
+const CONSTRAINT: &str = "constraint";
 
 /// Most rows of a prefill pass.
 pub const PREFILL: usize = 256;
@@ -113,6 +116,8 @@ pub struct Sequence<B: Backend> {
     choice: Choice,
     block: Block,
     metrics: Metrics,
+    /// The last step's pass.
+    last: Option<(Pass, Times)>,
     /// Where its clock begins.
     since: Instant,
 }
@@ -154,6 +159,7 @@ impl<B: Backend> Sequence<B> {
             choice: Choice::default(),
             block,
             metrics,
+            last: None,
             since: Instant::now(),
         })
     }
@@ -166,6 +172,11 @@ impl<B: Backend> Sequence<B> {
     /// Counts since the last [`Sequence::prompt`].
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The last step's pass and its time; nothing if there was no room for one, or no step since the last prompt.
+    pub fn last_pass(&self) -> Option<(Pass, Times)> {
+        self.last
     }
 
     /// Samples the tokens to come; the best ones are chosen unless this says otherwise.
@@ -216,6 +227,7 @@ impl<B: Backend> Sequence<B> {
         self.admit(prompt)?;
         let start = self.rewind(prompt, watch.wants_logits());
         self.metrics = Metrics::default();
+        self.last = None;
         self.choice.set_constraint(None);
         if let Some(drafter) = &mut self.drafter {
             drafter.reset();
@@ -309,16 +321,19 @@ impl<B: Backend> Sequence<B> {
     /// One step: draft a block, verify it in one pass, accept, keep, observe. At most `budget` tokens are emitted.
     pub fn step(&mut self, budget: usize, ends: &mut dyn Ends) -> Step {
         let room = budget.min(self.settings.context - self.tokens.len());
+        self.last = None;
         if room == 0 {
             return Step { emitted: Vec::new(), finish: Some(Finish::Length) };
         }
         let clock = Instant::now();
         self.propose(room - 1);
-        let drafted = clock.elapsed();
-        let (mut step, accepted) = self.verify_and_keep(room, ends);
-        self.observe(&step, accepted, clock.elapsed() - drafted);
-        let pass = Pass { drafted: self.block.len(), accepted, emitted: step.emitted.len() };
-        self.metrics.record(pass, drafted, clock.elapsed());
+        let mut times = Times { draft: clock.elapsed(), ..Times::default() };
+        let (mut step, accepted) = self.verify_and_keep(room, ends, &mut times);
+        self.observe(&step, accepted, clock.elapsed() - times.draft);
+        times.all = clock.elapsed();
+        let pass = self.pass(accepted, step.emitted.len());
+        self.metrics.record(pass, times);
+        self.last = Some((pass, times));
         let full = step.emitted.len() == room;
         step.finish = step.finish.or(full.then_some(Finish::Length));
         step
@@ -346,13 +361,17 @@ impl<B: Backend> Sequence<B> {
     }
 
     /// One pass over the last token and the block; keeps the rows whose tokens were emitted before the last one.
-    /// Returns the step and how many drafted tokens were accepted.
-    fn verify_and_keep(&mut self, room: usize, ends: &mut dyn Ends) -> (Step, usize) {
+    /// Returns the step and how many drafted tokens were accepted, and says where the time went.
+    fn verify_and_keep(&mut self, room: usize, ends: &mut dyn Ends, times: &mut Times) -> (Step, usize) {
         let mut rows = Vec::with_capacity(self.block.len() + 1);
         rows.extend_from_slice(&self.tokens[self.state.len()..]);
         rows.extend_from_slice(self.block.tokens());
         let position = self.state.len();
+        let clock = Instant::now();
         let verdict = self.model.forward(&mut self.workspace, &mut self.state, &rows, 0);
+        let passed = clock.elapsed();
+        times.head = self.workspace.head_time();
+        times.verify = passed.saturating_sub(times.head);
         let (tokens, choice, pass) = (&mut self.tokens, &mut self.choice, (&*self.model, &self.workspace));
         let choose = &mut |row: usize| {
             let token = choice.token(pass, row, verdict.choices[row], tokens);
@@ -361,9 +380,20 @@ impl<B: Backend> Sequence<B> {
         };
         let Accepted { emitted, drafted, finish } =
             accept(self.block.tokens(), room, choose, &mut |token| ends.ends(token));
+        let clock = Instant::now();
         verdict.guard.keep(emitted.len());
+        times.rollback = clock.elapsed();
         self.heads.follow(&self.model, &self.workspace, position, emitted.len());
         (Step { emitted, finish }, drafted)
+    }
+
+    /// The pass over the block, and what became of it.
+    fn pass(&self, accepted: usize, emitted: usize) -> Pass {
+        let decision = self.decision().unwrap_or_default();
+        // A block that no drafter filled is what the constraint forced.
+        let drafter = if decision.drafter.is_empty() { CONSTRAINT } else { decision.drafter };
+        let matched = (drafter == Suffix::NAME).then_some(decision.matched);
+        Pass { drafter, matched, drafted: self.block.len(), accepted, emitted }
     }
 
     fn observe(&mut self, step: &Step, accepted: usize, time: Duration) {

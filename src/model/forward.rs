@@ -2,6 +2,8 @@
 //!
 //! Owns: the order of operations, and the activations of a pass. Refuses to know: devices, and what becomes of the rows.
 
+use std::time::{Duration, Instant};
+
 use super::config::{Config, FeedForward};
 use super::weights::{Attention, Delta, Ffn, Layer, Mixer, Moe, SwiGlu, Weights};
 use crate::backend::{Backend, DeltaInput, DeltaWeights, Experts, HeadNorms, Pass, Qkv};
@@ -26,6 +28,8 @@ pub struct Workspace<B: Backend> {
     pub(super) logits: B::Rows,
     /// Passes run so far.
     passes: usize,
+    /// What the last pass took behind its last layer.
+    head_time: Duration,
 }
 
 struct AttentionRows<B: Backend> {
@@ -92,7 +96,14 @@ impl<B: Backend> Workspace<B> {
             last: rows(width),
             logits: rows(vocab),
             passes: 0,
+            head_time: Duration::ZERO,
         }
+    }
+
+    /// What the last pass took behind its last layer: output norm, output matrix and best tokens. Where a device works
+    /// on while the host goes ahead, this holds the wait for all of the pass.
+    pub fn head_time(&self) -> Duration {
+        self.head_time
     }
 
     /// Bytes of weights read by all passes so far: `each` in every pass, and the experts that the rows chose.
@@ -147,10 +158,13 @@ impl<B: Backend> Trunk<'_, B> {
         for (layer, cache) in self.weights.blk.iter().zip(caches).take(layers) {
             self.layer(b, layer, w, (cache, start));
         }
+        let clock = Instant::now();
         b.tail(&w.x, logits_from, &mut w.h);
         b.rms_norm(&w.h, &self.weights.output_norm, self.config.eps, &mut w.last);
         b.project(&mut w.last, &mut [(&self.weights.output, &mut w.logits)]);
-        b.argmax(&w.logits)
+        let best = b.argmax(&w.logits);
+        w.head_time = clock.elapsed();
+        best
     }
 
     /// `x += mixer(norm(x)); x += ffn(norm(x))`, the cache holding `start` positions.

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::process::Stdio;
 
-use crate::{PROMPT, command, object, succeed, text};
+use serde_json::Value;
+
+use crate::{PROMPT, command, object, refuse, succeed, text, utf8};
 
 #[test]
 fn text_goes_to_standard_output_and_a_summary_to_standard_error() {
@@ -22,7 +24,7 @@ fn the_text_is_the_same_whoever_drafts_and_however_much() {
     for block in ["0", "1", "3", "16", "31"] {
         assert_eq!(succeed(&["generate", PROMPT, "--block", block]).0, plain, "block {block}");
     }
-    assert_eq!(succeed(&["generate", PROMPT, "--draft", "ngram", "-t", "1"]).0, plain);
+    assert_eq!(succeed(&["generate", PROMPT, "--draft", "suffix", "-t", "1"]).0, plain);
 }
 
 #[test]
@@ -135,4 +137,45 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert!(err.contains("| interrupted |"), "{err}");
     assert!(output.stdout.ends_with(b"\n"));
+}
+
+#[test]
+fn a_trace_has_a_line_for_each_pass_and_its_sums_are_those_of_the_summary() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.jsonl");
+    for (draft, n) in [("auto", "400"), ("suffix", "30"), ("off", "5"), ("auto", "0")] {
+        let args = ["generate", PROMPT, "--json", "-n", n, "--draft", draft, "--trace", utf8(&path)];
+        let o = object(&args);
+        let trace = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Value> = trace.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let (metrics, mut position) = (&o["metrics"], o["prompt_tokens"].as_u64().unwrap());
+        assert_eq!(lines.len() as u64, metrics["passes"].as_u64().unwrap());
+        for field in ["emitted", "accepted", "drafted", "rows"] {
+            let sum: u64 = lines.iter().map(|line| line[field].as_u64().unwrap()).sum();
+            assert_eq!(sum, metrics[field].as_u64().unwrap(), "{draft}: {field}");
+        }
+        let seconds = |line: &Value| line["seconds"].as_f64().unwrap() + line["draft_seconds"].as_f64().unwrap();
+        let sum: f64 = lines.iter().map(seconds).sum();
+        assert!((sum - metrics["time"].as_f64().unwrap()).abs() < 1e-6, "{sum}: {metrics}");
+        for (i, line) in lines.iter().enumerate() {
+            assert_eq!((&line["step"], &line["position"]), (&i.into(), &position.into()));
+            position += line["emitted"].as_u64().unwrap();
+            assert_eq!(line["drafter"].is_string(), line["drafted"] != 0, "{line}");
+            assert_eq!(line["expected_tokens"].is_null(), draft == "off", "{line}");
+        }
+        for (drafter, share) in metrics["drafters"].as_object().unwrap() {
+            let passes = lines.iter().filter(|line| line["drafter"] == **drafter).count();
+            assert_eq!(share["passes"], passes, "{drafter}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn a_trace_that_cannot_be_kept_is_refused_before_anything_is_generated() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in [dir.path().join("missing").join("trace.jsonl"), dir.path().to_owned()] {
+        refuse(&["generate", PROMPT, "--trace", utf8(&path)], &[utf8(&path)]);
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }

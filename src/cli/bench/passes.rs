@@ -106,6 +106,16 @@ impl Plan<'_> {
     /// # Errors
     /// If the memory for the state does not suffice.
     pub fn measure(&self, bar: &ProgressBar) -> Result<Curve> {
+        let (points, tokens) = self.points(bar)?;
+        let bandwidth = sweep::read_bandwidth(self.threads);
+        Ok(Curve { points, bandwidth, tokens, context: self.context })
+    }
+
+    /// Measures the curve alone, and tells the tokens.
+    ///
+    /// # Errors
+    /// As for [`Plan::measure`].
+    pub fn points(&self, bar: &ProgressBar) -> Result<(Vec<Point>, Vec<u32>)> {
         let model = &self.loaded.model;
         let most = self.rows.last().copied().unwrap_or(1);
         let tokens = self.tokens(self.context + most)?;
@@ -132,8 +142,7 @@ impl Plan<'_> {
             }
         }
         points.iter_mut().for_each(|p| p.times.sort_by(f64::total_cmp));
-        let bandwidth = sweep::read_bandwidth(self.threads);
-        Ok(Curve { points, bandwidth, tokens, context: self.context })
+        Ok((points, tokens))
     }
 
     /// `n` tokens of ordinary text, or of none: then they are the same in every run.

@@ -1,6 +1,8 @@
-//! Tables: aligned for people, comma separated for programs.
+//! Tables: aligned for people, in a terminal and on a page; comma separated for programs.
 //!
 //! Owns: alignment and quoting. Refuses to know: what the cells say.
+
+use crate::cli::plot::escaped;
 
 /// Where a column's cells stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,18 +15,18 @@ pub enum Align {
 
 /// Rows of as many cells as there are columns.
 pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+    columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// No rows yet.
-    pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new() }
+    pub fn new(columns: &[(&str, Align)]) -> Table {
+        Table { columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(), rows: Vec::new() }
     }
 
     /// Columns of words whose alignment does not matter.
-    pub fn plain(columns: &[&'static str]) -> Table {
+    pub fn plain(columns: &[&str]) -> Table {
         let columns: Vec<_> = columns.iter().map(|&name| (name, Align::Left)).collect();
         Table::new(&columns)
     }
@@ -35,9 +37,14 @@ impl Table {
         self.rows.push(row);
     }
 
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Header and rows, each column as wide as its widest cell.
     pub fn aligned(&self) -> String {
-        let header = self.columns.iter().map(|c| c.0.to_owned()).collect();
+        let header = self.columns.iter().map(|c| c.0.clone()).collect();
         let lines: Vec<&Vec<String>> = [&header].into_iter().chain(&self.rows).collect();
         let width = |i: usize| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0);
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
@@ -56,9 +63,23 @@ impl Table {
         text
     }
 
+    /// Header and rows as an HTML table. Its classes are `words` and `number`, by alignment.
+    pub fn html(&self) -> String {
+        let line = |tag: &str, cells: &mut dyn Iterator<Item = &String>| {
+            let cells = cells.zip(&self.columns).map(|(cell, (_, align))| {
+                let class = if *align == Align::Left { "words" } else { "number" };
+                format!("<{tag} class=\"{class}\">{}</{tag}>", escaped(cell))
+            });
+            format!("<tr>{}</tr>\n", cells.collect::<String>())
+        };
+        let head = line("th", &mut self.columns.iter().map(|c| &c.0));
+        let body: String = self.rows.iter().map(|row| line("td", &mut row.iter())).collect();
+        format!("<div class=\"wide\"><table>\n<thead>\n{head}</thead>\n<tbody>\n{body}</tbody>\n</table></div>\n")
+    }
+
     /// Header and rows as comma-separated values (RFC 4180, but with plain line feeds).
     pub fn csv(&self) -> String {
-        let header = self.columns.iter().map(|c| c.0.to_owned()).collect();
+        let header = self.columns.iter().map(|c| c.0.clone()).collect();
         let mut text = String::new();
         for line in [&header].into_iter().chain(&self.rows) {
             let cells: Vec<String> = line.iter().map(|cell| quoted(cell)).collect();
@@ -105,6 +126,15 @@ mod tests {
         let mut table = Table::plain(&["a", "b"]);
         table.push(vec!["x, \"y\"".to_owned(), "z".to_owned()]);
         assert_eq!(table.csv(), "a,b\n\"x, \"\"y\"\"\",z\n");
+    }
+
+    #[test]
+    fn cells_of_a_page_are_escaped_and_know_their_alignment() {
+        let mut table = Table::new(&[("a<b", Align::Left), ("n", Align::Right)]);
+        table.push(vec!["x & y".to_owned(), "7".to_owned()]);
+        let html = table.html();
+        assert!(html.contains("<th class=\"words\">a&lt;b</th><th class=\"number\">n</th>"), "{html}");
+        assert!(html.contains("<td class=\"words\">x &amp; y</td><td class=\"number\">7</td>"), "{html}");
     }
 
     #[test]
