@@ -19,13 +19,19 @@ use crate::{Block, Decision, Drafter, Head, Outcome, Suffix, Target};
 use std::time::Duration;
 
 /// The share of the time that may go into asking heads that have brought nothing lately.
-const PROBES: f64 = 1.0 / 200.0;
+const PROBES: f64 = 1.0 / 400.0;
 /// Credit for such probes at the start of a text, in passes of one row.
 const START: f64 = 0.5;
 /// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more question leaves of what the earlier ones brought.
 const ANSWERS: f64 = 1.0 - 1.0 / 16.0;
+/// What a head brings, in tokens a question, before it was asked: enough to be asked.
+const HOPE: f64 = 0.25;
+/// What this hope weighs among a head's answers, and all its answers among those of a class, in questions.
+const HOPED: f64 = 2.0;
+/// After so many passes with a block comes one without: what plain decoding takes must be known for all else.
+const PLAIN: usize = 48;
 /// Upper ends of the classes of the chance of the copy's first token; the last class is that of no copy at all.
 const OFFERS: [f64; 4] = [0.4, 0.7, 0.9, f64::INFINITY];
 /// Before any pass was measured, a token is drafted if its chance is at least this.
@@ -44,9 +50,9 @@ impl Gain {
         self.weight = self.weight * ANSWERS + 1.0;
     }
 
-    /// What the next question will bring; nothing before the first.
-    fn expected(&self) -> Option<f64> {
-        (self.weight > 0.0).then(|| self.sum / self.weight)
+    /// What the next question will bring, where `prior` was expected.
+    fn expected(&self, prior: f64) -> f64 {
+        (self.sum + prior * HOPED) / (self.weight + HOPED)
     }
 }
 
@@ -55,6 +61,14 @@ impl Gain {
 struct Member {
     guesser: Guesser,
     gains: [Gain; OFFERS.len() + 1],
+    gain: Gain,
+}
+
+impl Member {
+    /// What asking it will bring beside an offer of this class.
+    fn expected(&self, class: usize) -> f64 {
+        self.gains[class].expected(self.gain.expected(HOPE))
+    }
 }
 
 /// A question under way.
@@ -83,6 +97,8 @@ pub struct Cascade {
     /// Whether the head that is asked now is only being tried.
     probing: bool,
     asked: Option<Asked>,
+    /// Passes with a block since the last one without.
+    blocks: usize,
     copy: Block,
     decision: Decision,
     /// Seconds the draft took.
@@ -92,7 +108,8 @@ pub struct Cascade {
 impl Cascade {
     /// Copies by `suffix`, if there is one, and may ask `heads`.
     pub fn new(name: &'static str, suffix: Option<Suffix>, heads: &[Head]) -> Cascade {
-        let member = |&head: &Head| Member { guesser: Guesser::new(head), gains: Default::default() };
+        let member =
+            |&head: &Head| Member { guesser: Guesser::new(head), gains: Default::default(), gain: Gain::default() };
         Cascade {
             name,
             suffix,
@@ -103,6 +120,7 @@ impl Cascade {
             credit: None,
             probing: false,
             asked: None,
+            blocks: 0,
             copy: Block::default(),
             decision: Decision::default(),
             drafting: Duration::ZERO,
@@ -159,11 +177,10 @@ impl Cascade {
     /// The head to ask, if any: the one that is expected to bring most, or one whose turn it is to be tried.
     fn whom_to_ask(&mut self, class: usize) -> Option<usize> {
         self.probing = false;
-        let gain = |m: &Member| m.gains[class].expected();
-        let known = |i: usize| Some((gain(&self.members[i])?, i)).filter(|(gain, _)| *gain > 0.0);
-        let paying = (0..self.members.len()).filter_map(known).max_by(|a, b| a.0.total_cmp(&b.0));
-        if let Some((_, i)) = paying {
-            return Some(i);
+        let expected = |i: &usize| self.members[*i].expected(class);
+        let best = (0..self.members.len()).max_by(|a, b| expected(a).total_cmp(&expected(b)))?;
+        if expected(&best) > 0.0 {
+            return Some(best);
         }
         // Probes go to the head that has been asked least lately.
         let weight = |i: &usize| self.members[*i].gains[class].weight;
@@ -254,6 +271,7 @@ impl Drafter for Cascade {
         self.decision = Decision::default();
         self.set_terms(block);
         match block.is_empty() {
+            true if self.blocks >= PLAIN => {}
             true => self.choose(target, block),
             false => self.go_on(target, block),
         }
@@ -264,6 +282,7 @@ impl Drafter for Cascade {
 
     fn observe(&mut self, outcome: &Outcome) {
         let seconds = outcome.time.as_secs_f64();
+        self.blocks = if outcome.drafted.is_empty() { 0 } else { self.blocks + 1 };
         self.costs.learn(outcome.drafted.len() + 1, seconds);
         let all = seconds + self.drafting.as_secs_f64();
         self.tokens = self.tokens * MEMORY + outcome.emitted.len() as f64;
@@ -272,7 +291,9 @@ impl Drafter for Cascade {
         self.credit = Some(credit + PROBES * all);
         if let Some(asked) = self.asked.take() {
             let accepted = if asked.drafted { outcome.accepted as f64 } else { 0.0 };
-            self.members[asked.member].gains[asked.class].learn(accepted - asked.paid);
+            let member = &mut self.members[asked.member];
+            member.gains[asked.class].learn(accepted - asked.paid);
+            member.gain.learn(accepted - asked.paid);
         }
         if let Some(suffix) = &mut self.suffix {
             suffix.observe(outcome);

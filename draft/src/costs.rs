@@ -10,6 +10,9 @@
 const MEMORY: f64 = 1.0 - 1.0 / 32.0;
 /// A pass counts as at most so many times the mean of its like: one that the system interrupted says little.
 const OUTLIER: f64 = 1.5;
+/// The first so many passes are forgotten once one is faster by this factor.
+const COLD: f64 = 3.0;
+const WARMER: f64 = 1.2;
 /// Passes that the line through all numbers of rows weighs beside a number's own mean.
 const LINE: f64 = 4.0;
 /// A row of a block costs so much more than one of a prompt: its logits.
@@ -30,13 +33,18 @@ struct Mean {
 
 impl Mean {
     fn learn(&mut self, value: f64) {
+        // The first pass of its kind touches memory that no other has touched; the next ones say more.
+        if self.weight < COLD && value * WARMER < self.value() {
+            *self = Mean::default();
+        }
         let value = if self.weight >= 2.0 { value.min(OUTLIER * self.value()) } else { value };
         self.sum = self.sum * MEMORY + value;
         self.weight = self.weight * MEMORY + 1.0;
     }
 
+    /// The mean; 0 before the first pass.
     fn value(&self) -> f64 {
-        self.sum / self.weight
+        if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
     }
 }
 

@@ -23,7 +23,7 @@ use crate::backend::{Backend, KvFormat, Pass};
 use crate::state::Cache;
 
 /// Hidden states that enter the cache at once, at most. Where more wait, the cache begins anew with the last ones.
-const MOST: usize = 64;
+const MOST: usize = 32;
 
 /// Guesses with the next-token-prediction block.
 pub struct Mtp<B: Backend> {
