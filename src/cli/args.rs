@@ -8,6 +8,7 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use super::drafters::Who;
+use super::sampling::{GrammarArgs, SamplingArgs};
 
 /// Fast text generation that provably changes nothing.
 #[derive(Debug, Parser)]
@@ -92,6 +93,10 @@ pub struct DraftArgs {
     /// first layers), mtp (the next-token-prediction block), model:FILE (a smaller model of the same vocabulary)
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub draft: Who,
+    /// Copy from earlier texts too: a file in which outputs are kept from run to run (made if it does not exist, bounded),
+    /// or any text file; may be given more than once
+    #[arg(long, value_name = "FILE")]
+    pub corpus: Vec<PathBuf>,
     /// Most tokens drafted for one pass
     #[arg(long, value_name = "N", default_value_t = crate::engine::DEFAULT_BLOCK, value_parser = block)]
     pub block: usize,
@@ -115,6 +120,12 @@ pub struct GenerateArgs {
     /// How blocks are drafted
     #[command(flatten)]
     pub draft: DraftArgs,
+    /// How tokens are chosen
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// What the output must fit
+    #[command(flatten)]
+    pub grammar: GrammarArgs,
     /// Take the prompt as it is, without the model's chat template
     #[arg(long)]
     pub raw: bool,
@@ -148,6 +159,9 @@ pub struct GenerateArgs {
     /// With --json: the N largest logits at every prompt and generated position
     #[arg(long, value_name = "N", requires = "json", value_parser = positive)]
     pub top_logits: Option<usize>,
+    /// With --json: the log-probability of every generated token, and the N best in its place
+    #[arg(long, value_name = "N", requires = "json")]
+    pub logprobs: Option<usize>,
 }
 
 /// `verbatim check`.

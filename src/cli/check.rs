@@ -3,6 +3,7 @@
 //! Owns: the order of runs and the exit code. Refuses to know: how a run is compared (`compare`) or kept (`record`).
 
 mod compare;
+mod manner;
 mod plain;
 mod plans;
 mod prompts;
@@ -23,6 +24,7 @@ use crate::backend::Backend;
 use crate::engine::{DEFAULT_BLOCK, Sequence, Settings, Unwatched};
 use crate::{Result, whole};
 use compare::{Course, Tally, compare};
+use manner::Manner;
 use plain::{Limits, Plain};
 use plans::{Config, REACH};
 use prompts::Prompt;
@@ -110,7 +112,8 @@ impl Check<'_> {
     fn prompt(&mut self, number: usize, prompt: &Prompt, count: usize) -> Result<()> {
         let context = self.loaded.settings.context;
         let limits = self.limits(prompt);
-        let plain = Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH)?;
+        let run = |manner: &Manner| Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH, manner);
+        let plain = run(&Manner::greedy())?;
         self.record.prompts.push(Kept::new(&prompt.task, &plain, limits));
         let configs = plans::all(&self.crews, &plain, limits, context);
         self.bar.set_length((count * configs.len()) as u64);
@@ -124,6 +127,13 @@ impl Check<'_> {
             let config = Config { group, who, block: DEFAULT_BLOCK, limits };
             let tally = self.reused(&plain, &config)?;
             self.report.add(place(number, prompt, &config), tally);
+        }
+        for manner in Manner::others(self.loaded, number)? {
+            let plain = run(&manner)?;
+            for config in plans::few(&self.crews, manner.name, limits) {
+                let tally = self.drafted(&plain, &config)?;
+                self.report.add(place(number, prompt, &config), tally);
+            }
         }
         Ok(())
     }
@@ -139,6 +149,7 @@ impl Check<'_> {
         let mut tally = Tally::default();
         let mut sequence = self.sequence(plain, config, 0)?;
         sequence.restore(&plain.prompt, &plain.start)?;
+        plain.choose_alike(&mut sequence)?;
         let course = Course { limits: config.limits, from: 0 };
         compare(self.loaded, plain, course, &mut sequence, &mut tally);
         Ok(tally)
@@ -192,7 +203,8 @@ fn against(args: &CheckArgs, path: &Path) -> Result<ExitCode> {
     let mut compared = Compared::default();
     for kept in &record.prompts {
         let limits = record.limits(kept);
-        let plain = Plain::run(&loaded, &kept.prompt_ids, limits.context, limits.tokens).map_err(|e| e.at(path))?;
+        let plain = Plain::run(&loaded, &kept.prompt_ids, limits.context, limits.tokens, &Manner::greedy());
+        let plain = plain.map_err(|e| e.at(path))?;
         compared.prompt(kept, &Kept::new(&kept.task, &plain, limits));
         bar.inc(1);
     }

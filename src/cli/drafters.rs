@@ -129,6 +129,11 @@ impl Crew {
         [Crew::suffix("suffix")].into_iter().chain(heads).chain([auto.clone()]).collect()
     }
 
+    /// The same, copying from `suffix`'s texts too.
+    pub fn warmed(self, suffix: Suffix) -> Crew {
+        Crew { suffix: Some(suffix), ..self }
+    }
+
     /// Whether anybody drafts.
     pub fn drafts(&self) -> bool {
         self.copies || !self.heads.is_empty()

@@ -8,18 +8,20 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use draft::Token;
+use draft::{Suffix, Token};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
+use super::corpus::{self, Texts};
 use super::drafters::Crew;
 use super::ranking;
+use super::sampling;
 use super::setup::{self, Loaded};
 use super::terminal::{self, Interrupt, Printed};
 use super::trace::{self, Trace};
 use crate::backend::{Backend, cpu::Cpu};
-use crate::engine::{Finish, Metrics, Sequence, Settings, Watch};
+use crate::engine::{Finish, Metrics, Sequence, Settings, Watch, logprobs};
 use crate::text::{Specials, StopStrings, Utf8Stream};
 use crate::{Error, Result, whole};
 
@@ -34,12 +36,14 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         // A file that cannot be kept is told before the work is done, not after.
         whole::probe(path)?;
     }
+    corpus::probe(&args.draft.corpus)?;
     let loaded = setup::load(&args.model)?;
     let prompt = match (&args.prompt_ids, typed) {
         (Some(ids), _) => ids.clone(),
         (None, typed) => encode(args, &loaded, &typed.unwrap_or_default())?,
     };
-    let mut sequence = open_sequence(args, &loaded)?;
+    let mut texts = Texts::read(&args.draft.corpus, &loaded)?;
+    let mut sequence = open_sequence(args, &loaded, texts.suffix())?;
     let interrupt = Interrupt::catch()?;
     let mut watch = PromptWatch { bar: None, top: args.top_logits, seen: Vec::new(), interrupt: interrupt.clone() };
     let clock = Instant::now();
@@ -47,11 +51,16 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     watch.bar.inspect(ProgressBar::finish_and_clear);
     let prompt_time = clock.elapsed();
     let printer = Printer { text: Utf8Stream::new(), stops, quiet: args.json, all: String::new(), closed: false };
-    let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new() };
+    let seed = choose_tokens(args, &loaded, &prompt, &mut sequence)?;
+    let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new(), logprobs: Vec::new() };
     let finish = trace::keep(args.trace.as_deref(), |trace| run.generate(trace))?;
+    if let Some(error) = run.sequence.constraint_failure() {
+        eprintln!("warning: the output ends early: {error}");
+    }
     if let Some(path) = &args.session {
         run.sequence.save(path)?;
     }
+    texts.keep(run.output(prompt.len()))?;
     let summary = Summary {
         prompt: prompt.len(),
         evaluated,
@@ -59,6 +68,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         finish,
         metrics: run.sequence.metrics(),
         device: loaded.model.backend().describe(),
+        seed,
     };
     if args.json {
         let object = run.json(&prompt, &watch.seen, &summary);
@@ -101,15 +111,36 @@ fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>
     setup::encode_prompt(loaded, text, around)
 }
 
-fn open_sequence(args: &GenerateArgs, loaded: &Loaded) -> Result<Sequence<Cpu>> {
+fn open_sequence(args: &GenerateArgs, loaded: &Loaded, suffix: Suffix) -> Result<Sequence<Cpu>> {
     let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
     let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
-    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?;
+    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?.warmed(suffix);
     let mut sequence = Sequence::with_heads(loaded.model.clone(), settings, crew.drafter(), &crew.wanted())?;
     if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
         sequence.resume(path)?;
     }
     Ok(sequence)
+}
+
+/// Sets how the tokens are chosen; the seed, where they are drawn.
+fn choose_tokens(
+    args: &GenerateArgs,
+    loaded: &Loaded,
+    prompt: &[Token],
+    sequence: &mut Sequence<Cpu>,
+) -> Result<Option<u64>> {
+    let sampling = sampling::sampling(&args.sampling, loaded.model.vocab(), loaded.tokenizer.as_ref())?;
+    let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
+    sequence.set_sampling(sampling)?;
+    if let Some(grammar) = sampling::grammar(&args.grammar, loaded.tokenizer.as_ref())? {
+        // While the model thinks it may say anything.
+        let special = |text| loaded.tokenizer.as_ref().and_then(|tokenizer| tokenizer.special_id(text));
+        let last = |text| special(text).and_then(|id| prompt.iter().rposition(|&token| token == id));
+        let thinking = last("<think>") > last("</think>");
+        let behind = special("</think>").filter(|_| thinking);
+        sequence.set_constraint(Some(Box::new(grammar.start(behind))));
+    }
+    Ok(seed)
 }
 
 /// The `n` largest of `logits` with their tokens, for JSON.
@@ -190,6 +221,8 @@ struct Run<'a> {
     interrupt: Interrupt,
     /// The top logits behind each emitted token.
     top: Vec<Value>,
+    /// The log-probabilities of each emitted token.
+    logprobs: Vec<Value>,
 }
 
 impl Run<'_> {
@@ -221,7 +254,7 @@ impl Run<'_> {
             if let Some(trace) = &mut trace {
                 trace.step(&self.sequence)?;
             }
-            self.keep_top(step.emitted.len());
+            self.keep_logits(&step.emitted);
             self.printer.push(&shown)?;
             if let Some(finish) = step.finish {
                 break finish;
@@ -231,20 +264,30 @@ impl Run<'_> {
         Ok(finish)
     }
 
-    /// Keeps the top logits of the last step's emitted tokens, if they are wanted.
-    fn keep_top(&mut self, emitted: usize) {
-        if let Some(n) = self.args.top_logits {
-            let mut logits = Vec::new();
-            for row in 0..emitted {
-                logits.clear();
-                self.sequence.logits(row, &mut logits);
-                self.top.push(top(&logits, n));
-            }
+    /// Keeps what is wanted of the logits behind the last step's tokens.
+    fn keep_logits(&mut self, emitted: &[Token]) {
+        if self.args.top_logits.is_none() && self.args.logprobs.is_none() {
+            return;
+        }
+        let mut logits = Vec::new();
+        for (row, &token) in emitted.iter().enumerate() {
+            logits.clear();
+            self.sequence.logits(row, &mut logits);
+            self.top.extend(self.args.top_logits.map(|n| top(&logits, n)));
+            self.logprobs.extend(self.args.logprobs.map(|n| {
+                let found = logprobs(&logits, token, n);
+                json!({"token": token, "logprob": found.chosen, "top": found.top})
+            }));
         }
     }
 
+    /// The tokens behind a prompt of `prompt` tokens, which may have been cut short by the user.
+    fn output(&self, prompt: usize) -> &[Token] {
+        self.sequence.tokens().get(prompt..).unwrap_or_default()
+    }
+
     fn json(&self, prompt: &[Token], prompt_top: &[Value], summary: &Summary) -> Value {
-        let generated = &self.sequence.tokens()[prompt.len().min(self.sequence.tokens().len())..];
+        let generated = self.output(prompt.len());
         let mut object = json!({
             "text": self.printer.all,
             "finish": summary.finish,
@@ -259,6 +302,12 @@ impl Run<'_> {
             "metrics": summary.metrics,
             "device": summary.device,
         });
+        if let Some(seed) = summary.seed {
+            object["seed"] = json!(seed);
+        }
+        if self.args.logprobs.is_some() {
+            object["logprobs"] = json!(self.logprobs);
+        }
         if self.args.top_logits.is_some() {
             // The first generated token's logits are those after the prompt's last token.
             object["top_logits"] = prompt_top.iter().chain(&self.top).cloned().collect();
@@ -275,6 +324,8 @@ struct Summary<'a> {
     finish: Finish,
     metrics: &'a Metrics,
     device: String,
+    /// Where tokens were drawn.
+    seed: Option<u64>,
 }
 
 impl std::fmt::Display for Summary<'_> {
@@ -287,7 +338,7 @@ impl std::fmt::Display for Summary<'_> {
         write!(
             f,
             "[{} tokens, {:.1} tok/s | {} passes, {:.2} tokens/pass, acceptance {:.0} % ({} of {}) | prompt {} tokens, {} \
-             evaluated, {prompt_rate:.1} tok/s | {} | {}]",
+             evaluated, {prompt_rate:.1} tok/s | {} | {}",
             m.emitted,
             m.tokens_per_second(),
             m.passes,
@@ -299,6 +350,10 @@ impl std::fmt::Display for Summary<'_> {
             self.evaluated,
             self.finish.name(),
             self.device,
-        )
+        )?;
+        match self.seed {
+            Some(seed) => write!(f, " | seed {seed}]"),
+            None => write!(f, "]"),
+        }
     }
 }

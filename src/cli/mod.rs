@@ -7,12 +7,14 @@
 mod args;
 mod bench;
 mod check;
+mod corpus;
 mod drafters;
 mod generate;
 mod inspect;
 mod plot;
 mod pocket;
 mod ranking;
+pub mod sampling;
 mod setup;
 mod tasks;
 mod terminal;

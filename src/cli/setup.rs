@@ -52,6 +52,11 @@ impl Loaded {
         self.tokenizer.as_ref().ok_or_else(none)
     }
 
+    /// A hash of its vocabulary.
+    pub fn vocabulary(&self) -> [u8; 16] {
+        self.tokenizer.as_ref().map_or([0; 16], Tokenizer::fingerprint)
+    }
+
     /// Whether `token` ends a text.
     pub fn is_eog(&self, token: Token) -> bool {
         self.tokenizer.as_ref().is_some_and(|t| t.is_eog(token))

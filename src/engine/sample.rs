@@ -106,33 +106,31 @@ impl Sampler {
         let temperature = f64::from(self.settings.temperature);
         let weigh = |logit: f32| weight(logit, max, temperature);
         let uniform = philox::uniform(self.settings.seed, position as u64);
-        let total = self.total(weigh);
-        let top_p = f64::from(self.settings.top_p);
-        let limit = if top_p < 1.0 { top_p * total } else { f64::INFINITY };
+        self.ranked.keep(if self.settings.top_k > 0 { self.settings.top_k } else { usize::MAX });
         self.sums.clear();
-        // Where nothing is cut off, ranks are made only up to the drawn one.
-        let target = match top_p < 1.0 || self.settings.min_p > 0.0 {
-            true => uniform * self.walk(weigh, |sum| sum >= limit),
-            false => {
-                let target = uniform * total;
-                self.walk(weigh, |sum| sum > target);
-                target
-            }
+        let (top_p, min_p) = (f64::from(self.settings.top_p), self.settings.min_p);
+        let target = if top_p < 1.0 {
+            let limit = top_p * self.total(weigh);
+            uniform * self.walk(weigh, |sum| sum >= limit)
+        } else if min_p > 0.0 {
+            uniform * self.walk(weigh, |_| false)
+        } else {
+            // Nothing is cut off, so ranks are made only up to the drawn one.
+            let target = uniform * self.total(weigh);
+            self.walk(weigh, |sum| sum > target);
+            target
         };
         let rank = self.sums.partition_point(|&sum| sum <= target);
         // Rounding may leave the target just behind the last sum.
         self.ranked.get(rank.min(self.sums.len().saturating_sub(1))).map(|(token, _)| token)
     }
 
-    /// Keeps the top k, and sums the weights that are left: in the order of rank if only k are; in that of the tokens if
-    /// all are, so that their ranks need not be made.
+    /// The sum of the weights that top-k left: in the order of rank if it is in force; in that of the tokens if not, so
+    /// that their ranks need not be made.
     fn total(&mut self, weigh: impl Fn(f32) -> f64) -> f64 {
         match self.settings.top_k {
             0 => self.ranked.unordered().map(weigh).sum(),
-            k => {
-                self.ranked.keep(k);
-                (0..).map_while(|rank| self.ranked.get(rank)).map(|(_, logit)| weigh(logit)).sum()
-            }
+            _ => (0..).map_while(|rank| self.ranked.get(rank)).map(|(_, logit)| weigh(logit)).sum(),
         }
     }
 

@@ -4,6 +4,7 @@
 //! each token's bytes. Refuses to know: what the ids are used for.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tokenizers::models::bpe::BPE;
 use tokenizers::normalizers::NFC;
@@ -16,6 +17,8 @@ use tokenizers::{
 
 use super::vocabulary::{Kind, MODEL, Vocabulary, byte_alphabet};
 use crate::gguf::Metadata;
+use xxhash_rust::xxh3::xxh3_128;
+
 use crate::{Error, Result};
 
 /// The pre-tokenizer `qwen35`: one match is one word, merged on its own. Unlike its elders it keeps combining marks
@@ -43,13 +46,14 @@ pub enum Specials {
     AsText,
 }
 
-/// A byte-level BPE tokenizer built from GGUF metadata.
+/// A byte-level BPE tokenizer built from GGUF metadata. A clone shares its tables.
+#[derive(Clone)]
 pub struct Tokenizer {
-    model: BPE,
-    words: Split,
+    model: Arc<BPE>,
+    words: Arc<Split>,
     bytes: ByteLevel,
-    specials: AddedVocabulary,
-    spellings: Spellings,
+    specials: Arc<AddedVocabulary>,
+    spellings: Arc<Spellings>,
     eog: Vec<u32>,
 }
 
@@ -70,11 +74,11 @@ impl Tokenizer {
         let words = Split::new(SplitPattern::Regex(QWEN35.into()), SplitDelimiterBehavior::Isolated, false)
             .map_err(|e| inner("tokenizer.ggml.pre", &*e))?;
         Ok(Tokenizer {
-            model,
-            words,
+            model: Arc::new(model),
+            words: Arc::new(words),
             bytes: ByteLevel::new(false, false, false),
-            specials,
-            spellings,
+            specials: Arc::new(specials),
+            spellings: Arc::new(spellings),
             eog: vocabulary.eog,
         })
     }
@@ -176,6 +180,12 @@ impl Tokenizer {
         self.specials.get_vocab().get(text).copied()
     }
 
+    /// Whether `id` is a special token: matched whole, never made of ordinary text.
+    pub fn is_special(&self, id: u32) -> bool {
+        let spelling = self.spellings.get(id).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        spelling.is_some_and(|spelling| self.special_id(spelling) == Some(id))
+    }
+
     /// Whether `id` ends a generation.
     pub fn is_eog(&self, id: u32) -> bool {
         self.eog.binary_search(&id).is_ok()
@@ -197,6 +207,12 @@ impl Tokenizer {
         let differs = |&id: &u32| self.token_bytes(id).ok() != other.token_bytes(id).ok();
         let id = (0..ours.max(theirs) as u32).find(differs)?;
         Some(format!("token {id} is {} here, {} there", spelt(other, id), spelt(self, id)))
+    }
+
+    /// A hash of all tokens in their order.
+    pub fn fingerprint(&self) -> [u8; 16] {
+        let ends = self.spellings.starts.iter().flat_map(|start| (*start as u64).to_le_bytes());
+        xxh3_128(&self.spellings.bytes.iter().copied().chain(ends).collect::<Vec<_>>()).to_le_bytes()
     }
 
     /// Number of tokens: ids are `0..vocab_size()`.

@@ -3,6 +3,7 @@
 //! `tests/data/pocket_texts.py` and `tests/data/more_chats.py` made the expectations that were not supplied.
 
 mod chat;
+mod grammar;
 mod stream;
 mod tokenizer;
 

@@ -159,6 +159,7 @@ pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Se
 
 #[cfg(test)]
 mod tests {
+    use super::super::manner::Manner;
     use super::*;
     use crate::cli::args::{KvArg, ModelArgs};
     use crate::cli::setup;
@@ -187,7 +188,7 @@ mod tests {
     fn every_kind_of_difference_is_seen() {
         let loaded = loaded();
         let prompt = setup::chat_prompt(&loaded, "Write these words in capitals.\n\norder, block, state").unwrap();
-        let run = || Plain::run(&loaded, &prompt, prompt.len() + TOKENS, TOKENS).unwrap();
+        let run = || Plain::run(&loaded, &prompt, prompt.len() + TOKENS, TOKENS, &Manner::greedy()).unwrap();
         let same = count(&loaded, &run());
         assert_eq!((same.rows, same.bits, same.states, same.first), (TOKENS, 0, 0, None));
 

@@ -5,6 +5,7 @@
 use draft::Token;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::manner::Manner;
 use crate::Result;
 use crate::backend::cpu::Cpu;
 use crate::cli::ranking;
@@ -38,6 +39,7 @@ pub struct Plain {
     /// A hash of the state after 0, 1, 2... tokens.
     pub(super) states: Vec<u128>,
     vocab: usize,
+    manner: Manner,
 }
 
 /// A hash of a sequence's whole kept state.
@@ -46,14 +48,15 @@ pub fn state_hash(sequence: &Sequence<Cpu>) -> u128 {
 }
 
 impl Plain {
-    /// Generates up to `tokens` tokens after `prompt`, one row a pass.
+    /// Generates up to `tokens` tokens after `prompt`, one row a pass, chosen in this `manner`.
     ///
     /// # Errors
     /// If the prompt is empty, too long or not of this vocabulary, or the memory does not suffice.
-    pub fn run(loaded: &Loaded, prompt: &[Token], context: usize, tokens: usize) -> Result<Plain> {
+    pub fn run(loaded: &Loaded, prompt: &[Token], context: usize, tokens: usize, manner: &Manner) -> Result<Plain> {
         let settings = Settings { context, ..loaded.settings };
         let mut sequence = Sequence::new(loaded.model.clone(), settings, None)?;
         sequence.prompt(prompt, &mut Unwatched)?;
+        manner.apply(&mut sequence)?;
         let mut plain = Plain {
             prompt: prompt.to_vec(),
             start: sequence.snapshot(),
@@ -62,6 +65,7 @@ impl Plain {
             logits: Vec::new(),
             states: vec![state_hash(&sequence)],
             vocab: loaded.model.vocab(),
+            manner: manner.clone(),
         };
         while plain.tokens.len() < tokens {
             let left = tokens - plain.tokens.len();
@@ -79,6 +83,14 @@ impl Plain {
         // A step that found no room emitted nothing and changed nothing.
         plain.states.truncate(plain.tokens.len() + 1);
         Ok(plain)
+    }
+
+    /// Makes `sequence`, whose prompt is set, choose its tokens as this run did.
+    ///
+    /// # Errors
+    /// Never, once this run has been made.
+    pub fn choose_alike(&self, sequence: &mut Sequence<Cpu>) -> Result<()> {
+        self.manner.apply(sequence)
     }
 
     /// The logits behind token `i`.

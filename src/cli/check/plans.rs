@@ -81,6 +81,17 @@ pub fn all(crews: &[Crew], plain: &Plain, limits: Limits, context: usize) -> Vec
     list.configs
 }
 
+/// Runs of every drafter, and of scripted ones, beside a plain run whose tokens are chosen in another `manner`.
+pub fn few(crews: &[Crew], manner: &str, limits: Limits) -> Vec<Config> {
+    let mut list = List { configs: Vec::new(), limits };
+    for crew in crews {
+        list.add(&format!("{}, {manner}", crew.name), &Who::Real(crew.clone()), &[3, 16]);
+    }
+    let scripts = [Plan::Oracle, Plan::Overrun, Plan::Random(3)];
+    scripts.into_iter().for_each(|plan| list.script(&format!("scripted, {manner}"), plan, &[8]));
+    list.configs
+}
+
 /// Runs whose context ends inside a block, at its edges, or just after the output.
 fn context_ends(list: &mut List, prompt: usize, length: usize, context: usize) {
     let ends = |k: usize| [0, 1, 2, k - 1, k, k + 1];

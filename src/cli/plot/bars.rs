@@ -21,6 +21,8 @@ pub struct Mark {
 pub struct Bars<'a> {
     /// What it shows.
     pub title: &'a str,
+    /// What the groups are; nothing if their names say it.
+    pub x: &'a str,
     /// What the heights mean.
     pub unit: &'a str,
     /// Digits behind the point of the heights.
@@ -50,6 +52,7 @@ impl Bars<'_> {
             }
             canvas.text((left + group / 2.0, BOTTOM + 22.0), "middle", &fitted(name, group));
         }
+        canvas.text(((LEFT + RIGHT) / 2.0, BOTTOM + 48.0), "middle", self.x);
         for mark in self.marks {
             let y = canvas.y(mark.height);
             canvas.line("mark", (LEFT, y), (RIGHT, y));
@@ -93,12 +96,22 @@ mod tests {
             for groups in [2, 40, 400] {
                 let name = |i| if i == 0 { "quote & list".to_owned() } else { "x".to_owned() };
                 let groups: Vec<_> = (0..groups).map(|i| (name(i), values.clone())).collect();
-                let bars = Bars { title: "t<", unit: "u>", digits: 2, series: &series, groups: &groups, marks: &marks };
+                let bars = Bars {
+                    title: "t<",
+                    x: "x<",
+                    unit: "u>",
+                    digits: 2,
+                    series: &series,
+                    groups: &groups,
+                    marks: &marks,
+                };
                 let drawing = bars.draw();
                 assert_well_formed(&drawing);
                 assert!(drawing.file().contains("quote &amp; list, a&lt;b&gt;&amp;&quot;c&quot;: "));
             }
         }
-        assert_well_formed(&Bars { title: "", unit: "", digits: 0, series: &[], groups: &[], marks: &[] }.draw());
+        assert_well_formed(
+            &Bars { title: "", x: "", unit: "", digits: 0, series: &[], groups: &[], marks: &[] }.draw(),
+        );
     }
 }

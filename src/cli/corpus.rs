@@ -1,0 +1,84 @@
+//! Earlier texts that drafting copies from.
+//!
+//! Owns: the files behind `--corpus`: which are read, and which gets this run's output. Refuses to know: how copies are
+//! found.
+//!
+//! A file that holds a corpus gets each output added and drops its oldest ones; any other file is a text to copy from and
+//! is left as it is.
+
+use std::path::{Path, PathBuf};
+
+use draft::{Corpus, CorpusError, Suffix, Token};
+
+use super::setup::Loaded;
+use crate::text::Specials;
+use crate::{Error, Result, whole};
+
+/// What the files held, and where the output goes.
+pub struct Texts {
+    /// All their tokens, each document with an end.
+    tokens: Vec<Token>,
+    kept: Vec<(PathBuf, Corpus)>,
+}
+
+/// Finds out whether the corpora among `paths` can be written, before the work is done.
+///
+/// # Errors
+/// If one cannot.
+pub fn probe(paths: &[PathBuf]) -> Result<()> {
+    paths.iter().filter(|path| !path.exists()).try_for_each(|path| whole::probe(path))
+}
+
+impl Texts {
+    /// Reads the files; one that does not exist yet is an empty corpus.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is a damaged corpus or one of another vocabulary, or is no text.
+    pub fn read(paths: &[PathBuf], loaded: &Loaded) -> Result<Texts> {
+        let mut texts = Texts { tokens: Vec::new(), kept: Vec::new() };
+        for path in paths {
+            texts.add(path, loaded).map_err(|e| e.about("--corpus").at(path))?;
+        }
+        Ok(texts)
+    }
+
+    fn add(&mut self, path: &Path, loaded: &Loaded) -> Result<()> {
+        let vocabulary = loaded.vocabulary();
+        let bytes = match path.exists() {
+            true => std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?,
+            false => Corpus::new(vocabulary).to_bytes(),
+        };
+        let corpus = match Corpus::from_bytes(&bytes, vocabulary) {
+            Err(CorpusError::Foreign) => {
+                let text = String::from_utf8(bytes).map_err(|_| Error::new("is neither a corpus nor UTF-8"))?;
+                let mut corpus = Corpus::bounded(vocabulary, usize::MAX);
+                corpus.add(&loaded.tokenizer()?.encode(&text, Specials::AsText)?);
+                corpus
+            }
+            Err(e) => return Err(Error::new(e.to_string())),
+            Ok(corpus) => {
+                self.kept.push((path.to_owned(), corpus.clone()));
+                corpus
+            }
+        };
+        self.tokens.extend_from_slice(corpus.tokens());
+        Ok(())
+    }
+
+    /// A drafter that has read them.
+    pub fn suffix(&self) -> Suffix {
+        Suffix::warmed(&self.tokens)
+    }
+
+    /// Adds an output to the corpora among the files and writes them, each whole or not at all.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn keep(&mut self, output: &[Token]) -> Result<()> {
+        for (path, corpus) in &mut self.kept {
+            corpus.add(output);
+            whole::write(path, &corpus.to_bytes())?;
+        }
+        Ok(())
+    }
+}
