@@ -16,7 +16,7 @@ const FEW: usize = 5;
 /// The speed of every drafter on every task.
 pub fn speedups(findings: &Findings) -> Drawing {
     let drafters = findings.totals().iter().skip(1);
-    let series: Vec<String> = drafters.map(|t| t.drafter.clone()).collect();
+    let series: Vec<_> = drafters.enumerate().map(|(i, tally)| (tally.drafter.clone(), i)).collect();
     let heights = |task: &super::super::drafting::Task| -> Vec<f64> {
         task.tallies.iter().skip(1).map(|t| task.speedup(t)).collect()
     };
@@ -53,12 +53,10 @@ pub fn page(findings: &Findings) -> Page {
         let note = "How many tokens of a block were right.";
         add("Accepted lengths", note, lengths(drafters).inline());
     }
-    let copies: Vec<Tally> =
-        drafters.iter().filter(|t| t.metrics.matches.iter().any(|m| m.passes > 0)).cloned().collect();
-    if !copies.is_empty() {
+    if drafters.iter().any(|tally| has(tally, shares::matches)) {
         let note = "For copies: the longer the match that was copied from, the surer the copy. 0 is a copy resumed behind \
                     a changed token.";
-        add("Acceptance by match", note, matches(&copies).inline());
+        add("Acceptance by match", note, matches(drafters).inline());
     }
     add("Where the time goes", rates::SPLIT, split(findings).inline());
     add("Every figure", &format!("Counted: {}.", findings.preamble()), table(findings).html());
@@ -132,13 +130,20 @@ fn lengths(drafters: &[Tally]) -> Drawing {
     by_band(drafters, "Accepted lengths", ["tokens accepted", "% of passes with a block"], shares::lengths)
 }
 
+/// Whether a drafter has a rate in any band.
+fn has(tally: &Tally, rates: fn(&Metrics) -> Banded) -> bool {
+    rates(&tally.metrics).iter().any(Option::is_some)
+}
+
 /// A group of bars for each band in which any drafter has a rate.
 fn by_band(drafters: &[Tally], title: &str, [x, unit]: [&str; 2], rates: fn(&Metrics) -> Banded) -> Drawing {
-    let rates: Vec<Banded> = drafters.iter().map(|tally| rates(&tally.metrics)).collect();
+    let shown = || drafters.iter().enumerate().filter(|(_, tally)| has(tally, rates));
+    // A drafter has the same colour in every drawing, whoever else is in it.
+    let series: Vec<_> = shown().map(|(i, tally)| (tally.drafter.clone(), i)).collect();
+    let rates: Vec<Banded> = shown().map(|(_, tally)| rates(&tally.metrics)).collect();
     let some = (0..BANDS.len()).filter(|&i| rates.iter().any(|rates| rates[i].is_some()));
-    let heights = |i: usize| rates.iter().map(|rates| 100.0 * rates[i].unwrap_or(0.0)).collect();
+    let heights = |i: usize| rates.iter().map(|rates| 100.0 * rates[i].unwrap_or(f64::NAN)).collect();
     let groups: Vec<(String, Vec<f64>)> = some.map(|i| (BANDS[i].to_owned(), heights(i))).collect();
-    let series: Vec<String> = drafters.iter().map(|t| t.drafter.clone()).collect();
     Bars { title, x, unit, digits: 0, series: &series, groups: &groups, marks: &[] }.draw()
 }
 
