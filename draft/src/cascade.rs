@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The share of the time that may go into asking heads that have brought nothing lately.
 const PROBES: f64 = 1.0 / 200.0;
 /// Credit for such probes at the start of a text, in passes of one row.
-const START: f64 = 1.0;
+const START: f64 = 0.5;
 /// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more question leaves of what the earlier ones brought.
@@ -57,6 +57,17 @@ struct Member {
     gains: [Gain; OFFERS.len() + 1],
 }
 
+/// A question under way.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    member: usize,
+    class: usize,
+    /// Its price, the rows of its block, and what the copy would have been worth, in tokens.
+    paid: f64,
+    /// Whether its guesses are in the block.
+    drafted: bool,
+}
+
 /// Copies, and asks heads where that pays.
 #[derive(Debug, Clone)]
 pub struct Cascade {
@@ -67,8 +78,11 @@ pub struct Cascade {
     /// Tokens and seconds of the last passes, fading.
     tokens: f64,
     seconds: f64,
-    /// Seconds that may still go into probes.
+    /// Seconds that may still go into probes; nothing before a pass was measured.
     credit: Option<f64>,
+    /// Whether the head that is asked now is only being tried.
+    probing: bool,
+    asked: Option<Asked>,
     copy: Block,
     decision: Decision,
     /// Seconds the draft took.
@@ -87,6 +101,8 @@ impl Cascade {
             tokens: 0.0,
             seconds: 0.0,
             credit: None,
+            probing: false,
+            asked: None,
             copy: Block::default(),
             decision: Decision::default(),
             drafting: Duration::ZERO,
@@ -134,8 +150,15 @@ impl Cascade {
         best
     }
 
+    /// Seconds that a block of `len` tokens adds to a pass.
+    fn extra(&self, len: usize) -> f64 {
+        let cost = |rows: usize| self.costs.pass(rows).unwrap_or(0.0);
+        cost(len + 1) - cost(1)
+    }
+
     /// The head to ask, if any: the one that is expected to bring most, or one whose turn it is to be tried.
     fn whom_to_ask(&mut self, class: usize) -> Option<usize> {
+        self.probing = false;
         let gain = |m: &Member| m.gains[class].expected();
         let known = |i: usize| Some((gain(&self.members[i])?, i)).filter(|(gain, _)| *gain > 0.0);
         let paying = (0..self.members.len()).filter_map(known).max_by(|a, b| a.0.total_cmp(&b.0));
@@ -146,12 +169,8 @@ impl Cascade {
         let weight = |i: &usize| self.members[*i].gains[class].weight;
         let i = (0..self.members.len()).min_by(|a, b| weight(a).total_cmp(&weight(b)))?;
         let price = self.members[i].guesser.price().unwrap_or(0.0);
-        let credit = self.credit.as_mut()?;
-        if *credit <= price {
-            return None;
-        }
-        *credit -= price;
-        Some(i)
+        self.probing = self.credit? > price;
+        self.probing.then_some(i)
     }
 
     /// Fills the empty `block` with the copy's offer, or with what a head says.
@@ -189,7 +208,13 @@ impl Cascade {
         let (copied, _) = self.best(&self.copy);
         let (worth, len) = self.best(block);
         let price = self.rate().unwrap_or(0.0) * spent;
-        self.members[i].gains[class].learn(worth.max(copied) - copied - price);
+        if let Some(credit) = self.credit.as_mut().filter(|_| self.probing) {
+            *credit -= spent;
+        }
+        // The tokens that come of the head's block are added once they are known.
+        let rows = self.rate().unwrap_or(0.0) * self.extra(len);
+        let paid = if worth > copied { copied + rows + price } else { price };
+        self.asked = Some(Asked { member: i, class, paid, drafted: worth > copied });
         if worth > copied {
             block.truncate(len);
             self.decision.drafter = self.members[i].guesser.name();
@@ -245,6 +270,10 @@ impl Drafter for Cascade {
         self.seconds = self.seconds * MEMORY + all;
         let credit = self.credit.unwrap_or_else(|| START * self.costs.pass(1).unwrap_or(0.0));
         self.credit = Some(credit + PROBES * all);
+        if let Some(asked) = self.asked.take() {
+            let accepted = if asked.drafted { outcome.accepted as f64 } else { 0.0 };
+            self.members[asked.member].gains[asked.class].learn(accepted - asked.paid);
+        }
         if let Some(suffix) = &mut self.suffix {
             suffix.observe(outcome);
         }
@@ -260,14 +289,11 @@ impl Drafter for Cascade {
     }
 
     fn reset(&mut self) {
-        // What passes cost stays true; the rest is the text's.
-        (self.tokens, self.seconds, self.credit) = (0.0, 0.0, None);
+        // What passes cost and what heads are worth stays true, more or less; the rest is the text's.
+        (self.tokens, self.seconds, self.credit, self.asked) = (0.0, 0.0, None, None);
         if let Some(suffix) = &mut self.suffix {
             suffix.reset();
         }
-        for member in &mut self.members {
-            member.guesser.reset();
-            member.gains = Default::default();
-        }
+        self.members.iter_mut().for_each(|m| m.guesser.reset());
     }
 }

@@ -18,6 +18,8 @@ const LOGITS: f64 = 1.3;
 const SLOPE: f64 = 0.25;
 /// Rows up to which passes are told apart.
 const ROWS: usize = 128;
+/// Rows up to which the curve is always drawn.
+const FIRST: usize = 24;
 
 /// A fading mean.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,14 +47,15 @@ pub struct Costs {
     seen: Vec<Mean>,
     /// Seconds of one more row of a prompt.
     prompt: Option<f64>,
-    /// By rows, from 1 on; empty until a pass was measured.
+    /// By rows, from 1 on; empty until a pass was measured. Behind its end each row takes `slope` more.
     curve: Vec<f64>,
+    slope: f64,
 }
 
 impl Costs {
     /// Nothing measured.
     pub fn new() -> Costs {
-        Costs { seen: vec![Mean::default(); ROWS], prompt: None, curve: Vec::new() }
+        Costs { seen: vec![Mean::default(); ROWS], prompt: None, curve: Vec::new(), slope: 0.0 }
     }
 
     /// A pass of `rows` rows, with their logits, took `seconds`.
@@ -74,8 +77,8 @@ impl Costs {
 
     /// Seconds of a pass of `rows` rows; nothing until a pass was measured.
     pub fn pass(&self, rows: usize) -> Option<f64> {
-        let last = self.curve.last()?;
-        Some(self.curve.get(rows - 1).copied().unwrap_or(last * rows as f64 / ROWS as f64))
+        let beyond = rows.saturating_sub(self.curve.len());
+        Some(self.curve.get(rows - 1).unwrap_or(self.curve.last()?) + self.slope * beyond as f64)
     }
 
     /// Redraws the curve.
@@ -109,13 +112,16 @@ impl Costs {
         let jump = (y - slope * x) / n;
         let line = |more: usize| if more == 0 { one } else { one + jump + slope * more as f64 };
         let mut least: f64 = 0.0;
+        // Longer passes than have been tried go by the line.
+        let drawn = (2 * (1 + measured().map(|(more, _)| more).max().unwrap_or(0))).clamp(FIRST, ROWS);
         let blend = |(more, mean): (usize, &Mean)| {
             let seconds = (mean.sum + LINE * line(more)) / (mean.weight + LINE);
             // More rows never take less time; where they seem to, it is noise.
             least = least.max(seconds);
             least
         };
-        self.curve = self.seen.iter().enumerate().map(blend).collect();
+        self.slope = slope;
+        self.curve = self.seen.iter().enumerate().take(drawn).map(blend).collect();
     }
 }
 

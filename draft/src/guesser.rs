@@ -2,18 +2,21 @@
 //!
 //! Owns: how far the head's confidence can be trusted, and what its guesses cost. Refuses to know: how it guesses.
 //!
-//! A head says how probable it finds its token. How often it is right when it says so is learnt, for the first token of
-//! a block and for the later ones, which follow guesses of its own.
+//! A head says how probable it finds its token. How often it is right when it says so is learnt twice: over all guesses,
+//! how many were right of those that should have been, which tells quickly that a text is not its kind; and for each
+//! class of confidence, for the first token of a block and for the later ones, which follow guesses of its own.
 
 use std::time::Duration;
 
 use crate::odds::Odds;
-use crate::{Block, Decision, Drafter, Head, Outcome, Target, Token};
+use crate::{Block, Decision, Drafter, Guess, Head, Outcome, Target};
 
 /// Upper ends of the classes of confidence.
 const CLASSES: [f32; 10] = [0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 0.98, 0.995, f32::INFINITY];
 /// What a head's own word weighs, in trials.
 const WORD: f64 = 4.0;
+/// What one more guess leaves of the earlier ones' say in how honest the head is.
+const HONESTY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more guess leaves of the earlier ones' price.
 const MEMORY: f64 = 1.0 - 1.0 / 32.0;
 
@@ -25,8 +28,11 @@ pub struct Guesser {
     odds: [[Odds; CLASSES.len()]; 2],
     /// Of all later tokens, whatever their class.
     later: Odds,
-    /// The last guesses with their classes, whether they were drafted or not.
-    guessed: Vec<(Token, usize)>,
+    /// Guesses that were right, and the sum of their confidences, fading.
+    right: f64,
+    sure: f64,
+    /// The last guesses, whether they were drafted or not.
+    guessed: Vec<Guess>,
     /// Seconds of a guess; nothing before the first.
     price: Option<f64>,
 }
@@ -34,12 +40,15 @@ pub struct Guesser {
 impl Guesser {
     /// A drafter that asks `head`.
     pub fn new(head: Head) -> Guesser {
-        Guesser { head, odds: Default::default(), later: Odds::default(), guessed: Vec::new(), price: None }
+        let (odds, later) = (Default::default(), Odds::default());
+        Guesser { head, odds, later, right: 0.0, sure: 0.0, guessed: Vec::new(), price: None }
     }
 
-    /// The chance that a guess of this class is right. A head is a little too sure of itself until it has shown otherwise.
-    fn chance(&self, later: bool, class: usize, confidence: f32) -> f64 {
-        self.odds[usize::from(later)][class].chance(0.9 * f64::from(confidence), WORD)
+    /// The chance that a guess is right. A head is a little too sure of itself until it has shown otherwise.
+    fn chance(&self, later: bool, confidence: f32) -> f64 {
+        let honest = (self.right + 0.9 * WORD) / (self.sure + WORD);
+        let prior = (honest * f64::from(confidence)).min(0.98);
+        self.odds[usize::from(later)][class(confidence)].chance(prior, WORD)
     }
 
     fn learn_price(&mut self, time: Duration, guesses: usize) {
@@ -77,9 +86,8 @@ impl Drafter for Guesser {
             let prefix = block.tokens().to_vec();
             let price = block.rate() * self.price.unwrap_or(0.0);
             target.guess(self.head, &prefix, &mut |guess| {
-                let (later, class) = (!guessed.is_empty(), class(guess.confidence));
-                guessed.push((guess.token, class));
-                let chance = self.chance(later, class, guess.confidence);
+                let chance = self.chance(!guessed.is_empty(), guess.confidence);
+                guessed.push(guess);
                 if block.reach() * chance < block.floor() {
                     return false;
                 }
@@ -94,9 +102,11 @@ impl Drafter for Guesser {
     }
 
     fn observe(&mut self, outcome: &Outcome) {
-        for (i, (&(token, class), &emitted)) in self.guessed.iter().zip(outcome.emitted).enumerate() {
-            let right = token == emitted;
-            self.odds[usize::from(i > 0)][class].learn(right);
+        for (i, (guess, &emitted)) in self.guessed.iter().zip(outcome.emitted).enumerate() {
+            let right = guess.token == emitted;
+            self.odds[usize::from(i > 0)][class(guess.confidence)].learn(right);
+            self.right = self.right * HONESTY + f64::from(u8::from(right));
+            self.sure = self.sure * HONESTY + f64::from(guess.confidence);
             if i > 0 {
                 self.later.learn(right);
             }
@@ -114,7 +124,7 @@ impl Drafter for Guesser {
     }
 
     fn reset(&mut self) {
-        // What guesses cost stays true; how often they are right is the text's.
-        *self = Guesser { price: self.price, ..Guesser::new(self.head) };
+        // What guesses cost and how often they are right is the head's more than the text's.
+        self.guessed.clear();
     }
 }

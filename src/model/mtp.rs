@@ -9,7 +9,9 @@
 //! section 2.2, as Qwen3-Next uses it).
 //!
 //! Rows that enter the cache for good are those of kept tokens and true hidden states. They are computed when a guess is
-//! wanted, not before: a text on which nothing is guessed pays nothing but the copy of its hidden states.
+//! wanted, not before: a text on which nothing is guessed pays nothing but the copy of its hidden states. Where many
+//! wait, only the last ones enter: a block that does not see the whole text guesses a little worse, but asking it after a
+//! long silence costs no more than asking it often.
 
 use draft::{Guess, Token};
 
@@ -20,12 +22,8 @@ use crate::Result;
 use crate::backend::{Backend, KvFormat, Pass};
 use crate::state::Cache;
 
-/// Hidden states that wait to enter the cache, at most. Where there are more, the cache begins anew with the last ones:
-/// a block that does not see the whole text guesses a little worse.
-const MOST: usize = 4096;
-
-/// Rows of one pass through the block.
-const ROWS: usize = 256;
+/// Hidden states that enter the cache at once, at most. Where more wait, the cache begins anew with the last ones.
+const MOST: usize = 64;
 
 /// Guesses with the next-token-prediction block.
 pub struct Mtp<B: Backend> {
@@ -81,12 +79,16 @@ impl<B: Backend> Mtp<B> {
         }
         (0..rows).for_each(|row| model.hidden(trunk, row, &mut self.hidden));
         let waiting = self.hidden.len() / self.width;
-        if waiting > MOST {
-            let dropped = waiting - MOST / 2;
-            self.base += self.rows + dropped;
-            self.rows = 0;
-            self.hidden.drain(..dropped * self.width);
+        if waiting > 2 * MOST {
+            self.drop_oldest(waiting - MOST);
         }
+    }
+
+    /// Begins the cache anew, without the first `dropped` of the waiting hidden states.
+    fn drop_oldest(&mut self, dropped: usize) {
+        self.base += self.rows + dropped;
+        self.rows = 0;
+        self.hidden.drain(..dropped * self.width);
     }
 
     /// Forgets everything: the next hidden state is that of the token at `position`.
@@ -109,17 +111,18 @@ impl<B: Backend> Mtp<B> {
         prefix: &[Token],
         more: &mut dyn FnMut(Guess) -> bool,
     ) {
-        let from = self.base + self.rows;
         let waiting = self.hidden.len() / self.width;
-        if waiting == 0 || from + waiting != history.len() || history.len() + prefix.len() >= self.positions {
+        let known = self.base + self.rows + waiting == history.len();
+        if waiting == 0 || !known || history.len() + prefix.len() >= self.positions {
             return;
         }
-        let hidden = std::mem::take(&mut self.hidden);
-        let mut token = 0;
-        for (tokens, hidden) in history[from..].chunks(ROWS).zip(hidden.chunks(ROWS * self.width)) {
-            token = self.run(model, tokens, Hidden::Trunk(hidden));
-            self.rows += tokens.len();
+        if waiting > MOST {
+            self.drop_oldest(waiting - MOST);
         }
+        let tokens = &history[self.base + self.rows..];
+        let hidden = std::mem::take(&mut self.hidden);
+        let mut token = self.run(model, tokens, Hidden::Trunk(&hidden));
+        self.rows += tokens.len();
         let kept = self.rows;
         let mut given = prefix.iter();
         let mut own = Vec::with_capacity(self.width);

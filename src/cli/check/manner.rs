@@ -47,6 +47,7 @@ impl Manner {
         };
         let grammar = Grammars::new(tokenizer)?.json_schema(&serde_json::json!({
             "type": "array",
+            "minItems": 2,
             "items": {
                 "type": "object",
                 "properties": {
