@@ -21,13 +21,15 @@ pub struct Mark {
 pub struct Bars<'a> {
     /// What it shows.
     pub title: &'a str,
+    /// What the groups are; nothing if their names say it.
+    pub x: &'a str,
     /// What the heights mean.
     pub unit: &'a str,
     /// Digits behind the point of the heights.
     pub digits: usize,
-    /// The names of the bars in each group.
-    pub series: &'a [String],
-    /// A name, and a height for each series.
+    /// The names of the bars in each group, and the number of their colour.
+    pub series: &'a [(String, usize)],
+    /// A name, and a height for each series; NaN where there is none.
     pub groups: &'a [(String, Vec<f64>)],
     /// Heights to compare with.
     pub marks: &'a [Mark],
@@ -39,17 +41,18 @@ impl Bars<'_> {
         let heights = self.groups.iter().flat_map(|g| &g.1).chain(self.marks.iter().map(|m| &m.height));
         let highest = heights.map(|&v| sane(v)).fold(0.0, f64::max);
         let mut canvas = Canvas::with_axes(self.title, self.unit, highest * 1.05);
-        canvas.legend(self.series.iter().zip(COLOURS.iter().cycle()).map(|(name, &colour)| (name.as_str(), colour)));
+        canvas.legend(self.series.iter().map(|(name, colour)| (name.as_str(), COLOURS[colour % COLOURS.len()])));
         let group = (RIGHT - LEFT) / self.groups.len().max(1) as f64;
         let bar = group * 0.8 / self.series.len().max(1) as f64;
         for (g, (name, values)) in self.groups.iter().enumerate() {
             let left = LEFT + g as f64 * group;
-            for (i, &value) in values.iter().enumerate() {
+            for (i, (series, &value)) in self.series.iter().zip(values).enumerate().filter(|(_, bar)| !bar.1.is_nan()) {
                 let x = left + group * 0.1 + i as f64 * bar;
-                self.bar(&mut canvas, (x, bar), (i, value), name);
+                self.bar(&mut canvas, (x, bar), (series, value), name);
             }
             canvas.text((left + group / 2.0, BOTTOM + 22.0), "middle", &fitted(name, group));
         }
+        canvas.text(((LEFT + RIGHT) / 2.0, BOTTOM + 48.0), "middle", self.x);
         for mark in self.marks {
             let y = canvas.y(mark.height);
             canvas.line("mark", (LEFT, y), (RIGHT, y));
@@ -62,13 +65,12 @@ impl Bars<'_> {
         canvas.finish()
     }
 
-    /// The bar of series `i` in a group, and its height as a label.
-    fn bar(&self, canvas: &mut Canvas, (x, width): (f64, f64), (i, value): (usize, f64), group: &str) {
+    /// A bar of a series in a group, and its height as a label.
+    fn bar(&self, canvas: &mut Canvas, (x, width): (f64, f64), (series, value): (&(String, usize), f64), group: &str) {
         let y = canvas.y(value);
         let label = format!("{:.*}", self.digits, sane(value));
-        let series = self.series.get(i).map_or("", String::as_str);
-        let tip = format!("{group}, {series}: {label}");
-        canvas.rect(COLOURS[i % COLOURS.len()], (x, y), (width * 0.88, BOTTOM - y), &tip);
+        let tip = format!("{group}, {}: {label}", series.0);
+        canvas.rect(COLOURS[series.1 % COLOURS.len()], (x, y), (width * 0.88, BOTTOM - y), &tip);
         let (x, y, label) = (x + width * 0.44, (y - 5.0).max(TOP - 8.0), escaped(&label));
         if width >= NARROW {
             canvas
@@ -87,18 +89,29 @@ mod tests {
 
     #[test]
     fn bars_are_well_formed_whatever_the_values_and_names() {
-        let series = ["suffix".to_owned(), "a<b>&\"c\"\u{0}".to_owned()];
+        let series = [("suffix".to_owned(), 0), ("a<b>&\"c\"\u{0}".to_owned(), 9)];
         let marks = [Mark { height: 1.0, name: "plain" }, Mark { height: f64::NAN, name: "<odd>" }];
         for values in [vec![1.5, 3.0], vec![0.0, f64::NAN], vec![f64::INFINITY, 1e9], vec![-1.0, 1e-9]] {
             for groups in [2, 40, 400] {
                 let name = |i| if i == 0 { "quote & list".to_owned() } else { "x".to_owned() };
                 let groups: Vec<_> = (0..groups).map(|i| (name(i), values.clone())).collect();
-                let bars = Bars { title: "t<", unit: "u>", digits: 2, series: &series, groups: &groups, marks: &marks };
+                let bars = Bars {
+                    title: "t<",
+                    x: "x<",
+                    unit: "u>",
+                    digits: 2,
+                    series: &series,
+                    groups: &groups,
+                    marks: &marks,
+                };
                 let drawing = bars.draw();
                 assert_well_formed(&drawing);
-                assert!(drawing.file().contains("quote &amp; list, a&lt;b&gt;&amp;&quot;c&quot;: "));
+                let tips = drawing.file().matches("list, a&lt;b&gt;&amp;&quot;c&quot;: ").count();
+                assert_eq!(tips, usize::from(!values[1].is_nan()), "no bar where there is no height");
             }
         }
-        assert_well_formed(&Bars { title: "", unit: "", digits: 0, series: &[], groups: &[], marks: &[] }.draw());
+        assert_well_formed(
+            &Bars { title: "", x: "", unit: "", digits: 0, series: &[], groups: &[], marks: &[] }.draw(),
+        );
     }
 }

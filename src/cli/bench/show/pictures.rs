@@ -10,10 +10,13 @@ use super::rates;
 use crate::cli::plot::{Bars, Drawing, Lines, Mark, Series, Stacks};
 use crate::engine::{BANDS, Metrics};
 
+/// A rate of fewer tokens says nothing.
+const FEW: usize = 5;
+
 /// The speed of every drafter on every task.
 pub fn speedups(findings: &Findings) -> Drawing {
     let drafters = findings.totals().iter().skip(1);
-    let series: Vec<String> = drafters.map(|t| t.drafter.clone()).collect();
+    let series: Vec<_> = drafters.enumerate().map(|(i, tally)| (tally.drafter.clone(), i)).collect();
     let heights = |task: &super::super::drafting::Task| -> Vec<f64> {
         task.tallies.iter().skip(1).map(|t| task.speedup(t)).collect()
     };
@@ -21,6 +24,7 @@ pub fn speedups(findings: &Findings) -> Drawing {
     let (_, ceiling) = findings.ceiling.best();
     let bars = Bars {
         title: "Speed of drafting, plain decoding = 1",
+        x: "",
         unit: "times as fast as plain decoding",
         digits: 2,
         series: &series,
@@ -44,17 +48,15 @@ pub fn page(findings: &Findings) -> Page {
     add("What a pass of n rows costs", cost, curve(findings).inline());
     if drafters.iter().any(|tally| tally.metrics.drafted > 0) {
         let note = "Of the tokens drafted at each place of a block, how many were right. Far places are drafted only where \
-                    the drafter is sure.";
+                    the drafter is sure; those drafted fewer than five times are left out.";
         add("Acceptance by position", note, positions(drafters).inline());
         let note = "How many tokens of a block were right.";
         add("Accepted lengths", note, lengths(drafters).inline());
     }
-    let copies: Vec<Tally> =
-        drafters.iter().filter(|t| t.metrics.matches.iter().any(|m| m.passes > 0)).cloned().collect();
-    if !copies.is_empty() {
+    if drafters.iter().any(|tally| has(tally, shares::matches)) {
         let note = "For copies: the longer the match that was copied from, the surer the copy. 0 is a copy resumed behind \
                     a changed token.";
-        add("Acceptance by match", note, matches(&copies).inline());
+        add("Acceptance by match", note, matches(drafters).inline());
     }
     add("Where the time goes", rates::SPLIT, split(findings).inline());
     add("Every figure", &format!("Counted: {}.", findings.preamble()), table(findings).html());
@@ -104,7 +106,8 @@ fn curve(findings: &Findings) -> Drawing {
 fn positions(drafters: &[Tally]) -> Drawing {
     let series = |tally: &Tally| {
         let rates = shares::by_position(&tally.metrics);
-        let points = rates.iter().enumerate().map(|(i, rate)| ((i + 1) as f64, 100.0 * rate));
+        let told = rates.iter().zip(&tally.metrics.drafted_at).take_while(|(_, drafted)| **drafted >= FEW);
+        let points = told.enumerate().map(|(i, (rate, _))| ((i + 1) as f64, 100.0 * rate));
         Series { name: tally.drafter.clone(), points: points.collect() }
     };
     let lines = Lines {
@@ -119,21 +122,29 @@ fn positions(drafters: &[Tally]) -> Drawing {
 }
 
 fn matches(drafters: &[Tally]) -> Drawing {
-    by_band(drafters, "Acceptance by match", "% of drafted tokens accepted", shares::matches)
+    let axes = ["tokens of the match", "% of drafted tokens accepted"];
+    by_band(drafters, "Acceptance by match", axes, shares::matches)
 }
 
 fn lengths(drafters: &[Tally]) -> Drawing {
-    by_band(drafters, "Accepted lengths", "% of passes with a block", shares::lengths)
+    by_band(drafters, "Accepted lengths", ["tokens accepted", "% of passes with a block"], shares::lengths)
+}
+
+/// Whether a drafter has a rate in any band.
+fn has(tally: &Tally, rates: fn(&Metrics) -> Banded) -> bool {
+    rates(&tally.metrics).iter().any(Option::is_some)
 }
 
 /// A group of bars for each band in which any drafter has a rate.
-fn by_band(drafters: &[Tally], title: &str, unit: &str, rates: fn(&Metrics) -> Banded) -> Drawing {
-    let rates: Vec<Banded> = drafters.iter().map(|tally| rates(&tally.metrics)).collect();
+fn by_band(drafters: &[Tally], title: &str, [x, unit]: [&str; 2], rates: fn(&Metrics) -> Banded) -> Drawing {
+    let shown = || drafters.iter().enumerate().filter(|(_, tally)| has(tally, rates));
+    // A drafter has the same colour in every drawing, whoever else is in it.
+    let series: Vec<_> = shown().map(|(i, tally)| (tally.drafter.clone(), i)).collect();
+    let rates: Vec<Banded> = shown().map(|(_, tally)| rates(&tally.metrics)).collect();
     let some = (0..BANDS.len()).filter(|&i| rates.iter().any(|rates| rates[i].is_some()));
-    let heights = |i: usize| rates.iter().map(|rates| 100.0 * rates[i].unwrap_or(0.0)).collect();
+    let heights = |i: usize| rates.iter().map(|rates| 100.0 * rates[i].unwrap_or(f64::NAN)).collect();
     let groups: Vec<(String, Vec<f64>)> = some.map(|i| (BANDS[i].to_owned(), heights(i))).collect();
-    let series: Vec<String> = drafters.iter().map(|t| t.drafter.clone()).collect();
-    Bars { title, unit, digits: 0, series: &series, groups: &groups, marks: &[] }.draw()
+    Bars { title, x, unit, digits: 0, series: &series, groups: &groups, marks: &[] }.draw()
 }
 
 /// Where a token's time goes, that of plain decoding being 100.
