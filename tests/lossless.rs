@@ -12,7 +12,8 @@ use support::Spec;
 use support::random::Random;
 use support::runs::{generate, plain, pocket, sequence, settings};
 use verbatim::backend::cpu::Cpu;
-use verbatim::engine::{Finish, Metrics, Sequence, Unwatched};
+use verbatim::constraint::{Constraint, Mask};
+use verbatim::engine::{Finish, Metrics, Sampling, Sequence, Unwatched};
 use verbatim::model::Model;
 
 /// Block lengths around powers of two.
@@ -325,7 +326,7 @@ fn prompts() -> Vec<Vec<Token>> {
     whole.iter().cloned().chain(cut).chain(pairs).collect()
 }
 
-/// One prompt of the trained model, `len` tokens, by each block length of `blocks`: n-grams, right guesses, random ones.
+/// One prompt of the trained model, `len` tokens, by each block length of `blocks`: copies, right guesses, random ones.
 fn trained(model: &Arc<Model<Cpu>>, prompt: &[Token], len: usize, blocks: &[usize]) {
     let context = prompt.len() + len;
     let dir = tempfile::tempdir().unwrap();
@@ -371,4 +372,91 @@ fn the_trained_model_says_the_same_on_25_prompts_under_every_block_length() {
 fn the_trained_model_says_the_same_for_hundreds_of_tokens_under_every_block_length() {
     let model = pocket(1);
     trained(&model, &prompts()[1], 200, &BLOCKS);
+}
+
+/// Allows some tokens only, others from time to time: a constraint without a grammar.
+struct Every {
+    mask: Mask,
+    place: usize,
+}
+
+impl Every {
+    fn new() -> Every {
+        Every { mask: Mask::none(512), place: 0 }
+    }
+
+    fn allows(place: usize, token: Token) -> bool {
+        (token as usize + place).is_multiple_of(3)
+    }
+}
+
+impl Constraint for Every {
+    fn mask(&mut self) -> Option<&Mask> {
+        self.mask.clear();
+        (0..512).filter(|&t| Every::allows(self.place, t)).for_each(|t| self.mask.allow(t));
+        // Now and then everything is allowed.
+        (self.place % 5 != 4).then_some(&self.mask)
+    }
+    fn valid_prefix(&mut self, tokens: &[Token]) -> usize {
+        let allowed = |&(i, t): &(usize, &Token)| (self.place + i) % 5 == 4 || Every::allows(self.place + i, *t);
+        tokens.iter().enumerate().take_while(allowed).count()
+    }
+    fn accept(&mut self, token: Token) {
+        assert_eq!(self.valid_prefix(&[token]), 1, "only allowed tokens are taken");
+        self.place += 1;
+    }
+    fn forced(&mut self) -> Vec<Token> {
+        // Wrong on purpose most of the time: a draft is only a draft.
+        vec![((3 - self.place % 3) % 3) as Token]
+    }
+    fn ended(&self) -> bool {
+        false
+    }
+    fn failure(&self) -> Option<&verbatim::Error> {
+        None
+    }
+}
+
+#[test]
+fn sampled_and_constrained_tokens_are_those_of_plain_decoding_under_any_drafter() {
+    const LEN: usize = 60;
+    let case = Case::new(12);
+    let sampling = Sampling {
+        temperature: 1.1,
+        top_p: 0.9,
+        repetition_penalty: 1.2,
+        presence_penalty: 0.3,
+        logit_bias: vec![(3, 1.5), (7, f32::NEG_INFINITY)],
+        seed: 5,
+        ..Sampling::default()
+    };
+    for (sampled, constrained) in [(true, false), (false, true), (true, true)] {
+        let start = |drafter: Option<Box<dyn Drafter>>, block: usize| {
+            let mut s = sequence(&case.model, settings(case.prompt.len() + LEN, block), drafter, &case.prompt);
+            if sampled {
+                s.set_sampling(sampling.clone()).unwrap();
+            }
+            if constrained {
+                s.set_constraint(Some(Box::new(Every::new())));
+            }
+            s
+        };
+        let mut slow = start(None, 0);
+        let (output, _) = generate(&mut slow, LEN, |_| false);
+        assert_ne!(output[..12], case.output[..12], "the choice is another one");
+        let truth = [&case.prompt[..], &output].concat();
+        for block in [1, 2, 5, 16] {
+            let scripted = |plan| Box::new(Scripted::new(plan, truth.clone(), case.model.vocab())) as Box<dyn Drafter>;
+            let drafters = plans().into_iter().map(scripted).chain([Box::new(Suffix::new()) as Box<dyn Drafter>]);
+            for drafter in drafters {
+                let what =
+                    format!("{}, blocks of {block}, sampled {sampled}, constrained {constrained}", drafter.name());
+                let mut fast = start(Some(drafter), block);
+                let (out, finish) = generate(&mut fast, LEN, |_| false);
+                assert_eq!((&out, finish), (&output, Some(Finish::Length)), "{what}");
+                assert!(fast.snapshot() == slow.snapshot(), "{what}: state");
+                sums(fast.metrics());
+            }
+        }
+    }
 }

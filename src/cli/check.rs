@@ -123,7 +123,7 @@ impl Check<'_> {
             self.bar.inc(1);
         }
         for crew in self.crews.clone() {
-            let (group, who) = ("prefix reuse".to_owned(), plans::Who::Real(crew));
+            let (group, who) = ("prefix reuse".to_owned(), plans::Who::Real(Box::new(crew)));
             let config = Config { group, who, block: DEFAULT_BLOCK, limits };
             let tally = self.reused(&plain, &config)?;
             self.report.add(place(number, prompt, &config), tally);

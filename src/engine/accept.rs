@@ -100,9 +100,7 @@ mod tests {
     #[test]
     fn ends_and_limits_are_those_of_going_token_by_token() {
         for len in 0..=3 {
-            for (drafted, choices) in
-                strings(len).into_iter().flat_map(|d| strings(len + 1).map(move |c| (d.clone(), c)))
-            {
+            for (drafted, choices) in strings(len).flat_map(|d| strings(len + 1).map(move |c| (d.clone(), c))) {
                 let common = drafted.iter().zip(&choices).take_while(|(d, c)| d == c).count();
                 for budget in 1..=5 {
                     let mut expected = (0, None);

@@ -22,7 +22,21 @@ fn a_check_compares_rows_and_finds_no_difference() {
     let (out, _) = succeed(&["check", "--prompts", &prompts, "-n", "6"]);
     let last = out.lines().last().unwrap();
     assert!(last.starts_with("rows compared ") && last.ends_with(", bits that differ 0"), "{last}");
-    for name in ["ngram", "oracle", "wrong", "empty", "random", "overrun", "context end", "prefix reuse"] {
+    for name in [
+        "suffix",
+        "mtp",
+        "shallow",
+        "auto",
+        "auto, sampled",
+        "auto, grammar",
+        "oracle",
+        "wrong",
+        "empty",
+        "random",
+        "overrun",
+        "context end",
+        "prefix reuse",
+    ] {
         assert!(out.lines().any(|l| l.starts_with(name) && l.ends_with("yes")), "{name}: {out}");
     }
     let o = object(&["check", "--prompts", &prompts, "-n", "3", "--json"]);

@@ -16,7 +16,7 @@ pub const REACH: usize = 17;
 #[derive(Clone)]
 pub enum Who {
     /// A drafter that users can choose.
-    Real(Crew),
+    Real(Box<Crew>),
     /// One that knows the plain output and uses it well or badly.
     Script(Plan),
 }
@@ -60,7 +60,7 @@ pub struct Config {
 pub fn all(crews: &[Crew], plain: &Plain, limits: Limits, context: usize) -> Vec<Config> {
     let mut list = List { configs: Vec::new(), limits };
     for crew in crews {
-        list.add(crew.name, &Who::Real(crew.clone()), &[1, 2, 3, 5, 8, 16, 31]);
+        list.add(crew.name, &Who::Real(Box::new(crew.clone())), &[1, 2, 3, 5, 8, 16, 31]);
     }
     list.script("oracle", Plan::Oracle, &[1, 3, 8, 16, 31]);
     list.script("wrong", Plan::Wrong, &[2, 7]);
@@ -73,7 +73,7 @@ pub fn all(crews: &[Crew], plain: &Plain, limits: Limits, context: usize) -> Vec
     let length = plain.expected(limits).0;
     list.limits.stop_at = Some(length.div_ceil(2).max(1));
     for crew in crews {
-        list.add("stop in a block", &Who::Real(crew.clone()), &[16]);
+        list.add("stop in a block", &Who::Real(Box::new(crew.clone())), &[16]);
     }
     list.script("stop in a block", Plan::Oracle, &[3, 16]);
     list.limits.stop_at = None;
@@ -85,7 +85,7 @@ pub fn all(crews: &[Crew], plain: &Plain, limits: Limits, context: usize) -> Vec
 pub fn few(crews: &[Crew], manner: &str, limits: Limits) -> Vec<Config> {
     let mut list = List { configs: Vec::new(), limits };
     for crew in crews {
-        list.add(&format!("{}, {manner}", crew.name), &Who::Real(crew.clone()), &[3, 16]);
+        list.add(&format!("{}, {manner}", crew.name), &Who::Real(Box::new(crew.clone())), &[3, 16]);
     }
     let scripts = [Plan::Oracle, Plan::Overrun, Plan::Random(3)];
     scripts.into_iter().for_each(|plan| list.script(&format!("scripted, {manner}"), plan, &[8]));

@@ -86,14 +86,14 @@ impl Report {
     /// The table and the total, for people.
     pub fn text(&self, loaded: &Loaded) -> String {
         let mut out = format!(
-            "{:<16} {:<32} {:>5} {:>7} {:>14}  state same\n",
+            "{:<26} {:<24} {:>5} {:>7} {:>14}  state same\n",
             "drafter", "blocks", "runs", "rows", "bits differing"
         );
         for group in &self.groups {
             let blocks: Vec<String> = group.blocks.iter().map(usize::to_string).collect();
             let (t, blocks) = (&group.tally, blocks.join(" "));
             let same = if t.states == 0 { "yes" } else { "NO" };
-            let line = format!("{:<16} {blocks:<32} {:>5} {:>7} {:>14}  {same}", group.name, t.runs, t.rows, t.bits);
+            let line = format!("{:<26} {blocks:<24} {:>5} {:>7} {:>14}  {same}", group.name, t.runs, t.rows, t.bits);
             out += &(line + "\n");
         }
         let _ = writeln!(out, "rows compared {}, bits that differ {}", self.rows(), self.bits());
