@@ -30,6 +30,8 @@ const ANSWERS: f64 = 1.0 - 1.0 / 16.0;
 const HOPE: f64 = 0.25;
 /// What this hope weighs among a head's answers, and all its answers among those of a class, in questions.
 const HOPED: f64 = 2.0;
+/// A question counts as bringing at least this, in tokens.
+const WORST: f64 = -2.0;
 /// After so many passes with a block comes one without: what plain decoding takes must be known for all else.
 const PLAIN: usize = 48;
 /// Upper ends of the classes of the chance of the copy's first token; the last class is that of no copy at all.
@@ -291,9 +293,11 @@ impl Drafter for Cascade {
         self.credit = Some(credit + PROBES * all);
         if let Some(asked) = self.asked.take() {
             let accepted = if asked.drafted { outcome.accepted as f64 } else { 0.0 };
+            // A head that had to catch up with the text was dear once.
+            let gain = (accepted - asked.paid).max(WORST);
             let member = &mut self.members[asked.member];
-            member.gains[asked.class].learn(accepted - asked.paid);
-            member.gain.learn(accepted - asked.paid);
+            member.gains[asked.class].learn(gain);
+            member.gain.learn(gain);
         }
         if let Some(suffix) = &mut self.suffix {
             suffix.observe(outcome);

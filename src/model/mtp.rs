@@ -1,7 +1,6 @@
 //! The next-token-prediction block as a guesser.
 //!
-//! Owns: its cache of K and V, and the hidden states that have not entered it yet. Refuses to know: what becomes of its
-//! guesses.
+//! Owns: its cache of K and V, and the hidden states that enter it. Refuses to know: what becomes of its guesses.
 //!
 //! A row of the block is a token and the trunk's hidden state before it, behind the output norm; it guesses the token
 //! after that token. Before the first token of a text the hidden state is zero. To guess further, the block follows its
@@ -9,9 +8,9 @@
 //! section 2.2, as Qwen3-Next uses it).
 //!
 //! Rows that enter the cache for good are those of kept tokens and true hidden states. They are computed when a guess is
-//! wanted, not before: a text on which nothing is guessed pays nothing but the copy of its hidden states. Where many
-//! wait, only the last ones enter: a block that does not see the whole text guesses a little worse, but asking it after a
-//! long silence costs no more than asking it often.
+//! wanted, not before: a text on which nothing is guessed pays nothing but the copy of its hidden states. Asked for the
+//! first time or after a long silence, the block sees the last tokens only, which costs no more than asking it often; once
+//! it is asked regularly it gets the whole text.
 
 use draft::{Guess, Token};
 
@@ -22,8 +21,17 @@ use crate::Result;
 use crate::backend::{Backend, KvFormat, Pass};
 use crate::state::Cache;
 
-/// Hidden states that enter the cache at once, at most. Where more wait, the cache begins anew with the last ones.
-const MOST: usize = 32;
+/// Where more rows than this wait, the cache begins anew with the last ones.
+const WINDOW: usize = 64;
+
+/// Questions in a row after which the whole text enters the cache.
+const REGULAR: usize = 16;
+
+/// Hidden states that are kept, at most twice as many for a while; older ones are forgotten.
+const KEPT: usize = 2048;
+
+/// Rows of one pass through the block.
+const ROWS: usize = 256;
 
 /// Guesses with the next-token-prediction block.
 pub struct Mtp<B: Backend> {
@@ -32,8 +40,11 @@ pub struct Mtp<B: Backend> {
     base: usize,
     /// Rows in the cache.
     rows: usize,
-    /// The hidden states that enter with the next rows, one after another: the first with the token at `base + rows`.
+    /// Hidden states, one after another: the first enters with the token at position `first`, at most `base`.
     hidden: Vec<f32>,
+    first: usize,
+    /// Questions since the cache was begun with the last tokens only.
+    asked: usize,
     width: usize,
     workspace: Workspace<B>,
     joined: B::Rows,
@@ -64,6 +75,8 @@ impl<B: Backend> Mtp<B> {
             base: 0,
             rows: 0,
             hidden: vec![0.0; width],
+            first: 0,
+            asked: 0,
             width,
             workspace: model.workspace(),
             joined: model.backend.rows(2 * width),
@@ -73,33 +86,41 @@ impl<B: Backend> Mtp<B> {
 
     /// Takes the hidden states of the first `rows` rows of the trunk's last pass, whose first token stood at `position`.
     pub fn follow(&mut self, model: &Model<B>, trunk: &Workspace<B>, position: usize, rows: usize) {
-        let next = self.base + self.rows + self.hidden.len() / self.width;
-        if next != position + 1 {
+        if self.end() != position + 1 {
             self.restart(position);
         }
         (0..rows).for_each(|row| model.hidden(trunk, row, &mut self.hidden));
-        let waiting = self.hidden.len() / self.width;
-        if waiting > 2 * MOST {
-            self.drop_oldest(waiting - MOST);
+        let held = self.hidden.len() / self.width;
+        if held > 2 * KEPT {
+            let dropped = held - KEPT;
+            self.hidden.drain(..dropped * self.width);
+            self.first += dropped;
+            if self.base < self.first {
+                self.begin(self.first);
+            }
         }
     }
 
-    /// Begins the cache anew, without the first `dropped` of the waiting hidden states.
-    fn drop_oldest(&mut self, dropped: usize) {
-        self.base += self.rows + dropped;
-        self.rows = 0;
-        self.hidden.drain(..dropped * self.width);
+    /// The position of the token that the next hidden state enters with.
+    fn end(&self) -> usize {
+        self.first + self.hidden.len() / self.width
+    }
+
+    /// Begins the cache anew with the token at `base`.
+    fn begin(&mut self, base: usize) {
+        (self.base, self.rows) = (base, 0);
     }
 
     /// Forgets everything: the next hidden state is that of the token at `position`.
     fn restart(&mut self, position: usize) {
-        self.rows = 0;
         self.hidden.clear();
-        self.base = position + 1;
+        self.first = position + 1;
         if position == 0 {
-            self.base = 0;
+            self.first = 0;
             self.hidden.resize(self.width, 0.0);
         }
+        self.begin(self.first);
+        self.asked = 0;
     }
 
     /// Guesses token after token behind `history` and `prefix`, each time following its own guess, while `more` says so
@@ -111,18 +132,10 @@ impl<B: Backend> Mtp<B> {
         prefix: &[Token],
         more: &mut dyn FnMut(Guess) -> bool,
     ) {
-        let waiting = self.hidden.len() / self.width;
-        let known = self.base + self.rows + waiting == history.len();
-        if waiting == 0 || !known || history.len() + prefix.len() >= self.positions {
+        if self.hidden.is_empty() || self.end() != history.len() || history.len() + prefix.len() >= self.positions {
             return;
         }
-        if waiting > MOST {
-            self.drop_oldest(waiting - MOST);
-        }
-        let tokens = &history[self.base + self.rows..];
-        let hidden = std::mem::take(&mut self.hidden);
-        let mut token = self.run(model, tokens, Hidden::Trunk(&hidden));
-        self.rows += tokens.len();
+        let mut token = self.catch_up(model, history);
         let kept = self.rows;
         let mut given = prefix.iter();
         let mut own = Vec::with_capacity(self.width);
@@ -140,6 +153,30 @@ impl<B: Backend> Mtp<B> {
             self.rows += 1;
         }
         self.rows = kept;
+    }
+
+    /// Lets the rows that wait enter the cache; the best token after the last of them.
+    fn catch_up(&mut self, model: &Model<B>, history: &[Token]) -> Token {
+        self.asked += 1;
+        let end = self.end();
+        if end - (self.base + self.rows) > WINDOW {
+            self.begin(end - WINDOW);
+            self.asked = 1;
+        } else if self.asked == REGULAR && self.base > self.first {
+            self.begin(self.first);
+        }
+        // Asked twice at one place, the last row is computed again.
+        self.rows = self.rows.min(end - self.base - 1);
+        let hidden = std::mem::take(&mut self.hidden);
+        let from = self.base + self.rows;
+        let mut token = 0;
+        let waiting = hidden[(from - self.first) * self.width..].chunks(ROWS * self.width);
+        for (tokens, hidden) in history[from..].chunks(ROWS).zip(waiting) {
+            token = self.run(model, tokens, Hidden::Trunk(hidden));
+            self.rows += tokens.len();
+        }
+        self.hidden = hidden;
+        token
     }
 
     /// One pass over rows behind those in the cache; the best token after the last.
