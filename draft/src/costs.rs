@@ -3,13 +3,18 @@
 //! Owns: the estimate. Refuses to know: clocks; times are handed in.
 //!
 //! A pass of n rows is expected to take `t(1) + jump + slope·(n - 1)`, the jump from two rows on; each number of rows
-//! that was measured often enough goes by its own mean. Before anything but prompts was measured, the slope is that of
-//! the prompt's rows, which have no logits and are a little cheaper.
+//! that was measured often enough goes by its own mean. A machine that slows down, or stops doing so, does it for passes
+//! of every length: its speed is followed apart, so that one length tells of all others. Before anything but prompts was
+//! measured, the slope is that of the prompt's rows, which have no logits and are a little cheaper.
 
-/// What one more pass leaves of the earlier ones of as many rows: a memory of about 32 passes.
-const MEMORY: f64 = 1.0 - 1.0 / 32.0;
+/// What one more pass leaves of the earlier ones of as many rows: a memory of about 64 passes.
+const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// A pass counts as at most so many times the mean of its like: one that the system interrupted says little.
 const OUTLIER: f64 = 1.5;
+/// A length that was measured so often tells how fast the machine is at present...
+const KNOWN: f64 = 4.0;
+/// ...over about so many passes.
+const PACE: f64 = 5.0;
 /// The first so many passes are forgotten once one is faster by this factor.
 const COLD: f64 = 3.0;
 const WARMER: f64 = 1.2;
@@ -27,24 +32,23 @@ const FIRST: usize = 24;
 /// A fading mean.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mean {
-    sum: f64,
+    /// 0 before the first pass.
+    value: f64,
+    /// Passes, older ones fading.
     weight: f64,
 }
 
 impl Mean {
     fn learn(&mut self, value: f64) {
         // The first pass of its kind touches memory that no other has touched; the next ones say more.
-        if self.weight < COLD && value * WARMER < self.value() {
+        if self.weight < COLD && value * WARMER < self.value {
             *self = Mean::default();
         }
-        let value = if self.weight >= 2.0 { value.min(OUTLIER * self.value()) } else { value };
-        self.sum = self.sum * MEMORY + value;
+        let value = if self.weight >= 2.0 { value.min(OUTLIER * self.value) } else { value };
         self.weight = self.weight * MEMORY + 1.0;
-    }
-
-    /// The mean; 0 before the first pass.
-    fn value(&self) -> f64 {
-        if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
+        // One that is known moves slowly: what is common to all lengths is the machine's speed.
+        let share = if self.weight > KNOWN { 1.0 - MEMORY } else { 1.0 / self.weight };
+        self.value += share * (value - self.value);
     }
 }
 
@@ -53,6 +57,8 @@ impl Mean {
 pub struct Costs {
     /// By rows, from 1 on.
     seen: Vec<Mean>,
+    /// How much longer passes take at present than `seen` has it.
+    slowness: f64,
     /// Seconds of one more row of a prompt.
     prompt: Option<f64>,
     /// By rows, from 1 on; empty until a pass was measured. Behind its end each row takes `slope` more.
@@ -63,13 +69,17 @@ pub struct Costs {
 impl Costs {
     /// Nothing measured.
     pub fn new() -> Costs {
-        Costs { seen: vec![Mean::default(); ROWS], prompt: None, curve: Vec::new(), slope: 0.0 }
+        Costs { seen: vec![Mean::default(); ROWS], slowness: 1.0, prompt: None, curve: Vec::new(), slope: 0.0 }
     }
 
     /// A pass of `rows` rows, with their logits, took `seconds`.
     pub fn learn(&mut self, rows: usize, seconds: f64) {
         if let Some(mean) = self.seen.get_mut(rows - 1) {
-            mean.learn(seconds);
+            if mean.weight >= KNOWN {
+                let slower = (seconds / mean.value).clamp(self.slowness / OUTLIER, self.slowness * OUTLIER);
+                self.slowness += (slower - self.slowness) / PACE;
+            }
+            mean.learn(seconds / self.slowness);
             self.draw();
         }
     }
@@ -86,7 +96,8 @@ impl Costs {
     /// Seconds of a pass of `rows` rows; nothing until a pass was measured.
     pub fn pass(&self, rows: usize) -> Option<f64> {
         let beyond = rows.saturating_sub(self.curve.len());
-        Some(self.curve.get(rows - 1).unwrap_or(self.curve.last()?) + self.slope * beyond as f64)
+        let seconds = self.curve.get(rows - 1).unwrap_or(self.curve.last()?) + self.slope * beyond as f64;
+        Some(seconds * self.slowness)
     }
 
     /// Redraws the curve.
@@ -98,8 +109,8 @@ impl Costs {
         let slope = |one: f64| self.prompt.map_or(SLOPE * one, |row| (LOGITS * row).min(one));
         // Without a pass of one row it is as if the line went on to the left.
         let one = match fewest {
-            0 => mean.value(),
-            more => mean.value() / (1.0 + more as f64 * SLOPE),
+            0 => mean.value,
+            more => mean.value / (1.0 + more as f64 * SLOPE),
         };
         let prior = slope(one);
         // Least squares for jump and slope, drawn to no jump and the prior slope by passes of two and eight rows.
@@ -114,7 +125,7 @@ impl Costs {
         point(1.0, 1.0, prior);
         point(1.0, 7.0, 7.0 * prior);
         measured().skip_while(|(more, _)| *more == 0).for_each(|(more, mean)| {
-            point(mean.weight, more as f64, mean.value() - one);
+            point(mean.weight, more as f64, mean.value - one);
         });
         let slope = ((n * xy - x * y) / (n * xx - x * x)).max(0.0);
         let jump = (y - slope * x) / n;
@@ -123,7 +134,7 @@ impl Costs {
         // Longer passes than have been tried go by the line.
         let drawn = (2 * (1 + measured().map(|(more, _)| more).max().unwrap_or(0))).clamp(FIRST, ROWS);
         let blend = |(more, mean): (usize, &Mean)| {
-            let seconds = (mean.sum + LINE * line(more)) / (mean.weight + LINE);
+            let seconds = (mean.weight * mean.value + LINE * line(more)) / (mean.weight + LINE);
             // More rows never take less time; where they seem to, it is noise.
             least = least.max(seconds);
             least
@@ -201,5 +212,19 @@ mod tests {
         (0..100).for_each(|_| costs.learn(1, 1.0));
         (0..100).for_each(|_| costs.learn(1, 3.0));
         assert!(costs.pass(1).unwrap() > 2.8);
+    }
+
+    #[test]
+    fn one_length_tells_how_fast_the_machine_is_for_all() {
+        let mut costs = Costs::new();
+        for _ in 0..20 {
+            for rows in [1, 3, 6] {
+                costs.learn(rows, 2.0 * true_cost(rows));
+            }
+        }
+        (0..40).for_each(|_| costs.learn(1, true_cost(1)));
+        for rows in [1, 2, 3, 6, 9] {
+            near(&costs, rows, 0.08);
+        }
     }
 }
