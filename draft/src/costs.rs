@@ -11,6 +11,8 @@
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// A pass counts as at most so many times the mean of its like: one that the system interrupted says little.
 const OUTLIER: f64 = 1.5;
+/// What one more pass of any length leaves of the weight of passes with a block.
+const STALE: f64 = 1.0 - 1.0 / 64.0;
 /// A length that was measured so often tells how fast the machine is at present...
 const KNOWN: f64 = 4.0;
 /// ...over about so many passes.
@@ -74,12 +76,17 @@ impl Costs {
 
     /// A pass of `rows` rows, with their logits, took `seconds`.
     pub fn learn(&mut self, rows: usize, seconds: f64) {
+        // What was measured long ago, perhaps while something else ran, gives way to the prompt's rows: so a length that
+        // seemed too dear is tried again.
+        self.seen[1..].iter_mut().for_each(|mean| mean.weight *= STALE);
+        let expected = self.curve.get(rows - 1).copied().filter(|_| rows > 1);
         if let Some(mean) = self.seen.get_mut(rows - 1) {
             if mean.weight >= KNOWN {
                 let slower = (seconds / mean.value).clamp(self.slowness / OUTLIER, self.slowness * OUTLIER);
                 self.slowness += (slower - self.slowness) / PACE;
             }
-            mean.learn(seconds / self.slowness);
+            let seconds = seconds / self.slowness;
+            mean.learn(expected.map_or(seconds, |expected| seconds.min(OUTLIER * expected)));
             self.draw();
         }
     }
@@ -217,6 +224,7 @@ mod tests {
     #[test]
     fn one_length_tells_how_fast_the_machine_is_for_all() {
         let mut costs = Costs::new();
+        costs.learn_prompt(100, 100.0 * 0.13);
         for _ in 0..20 {
             for rows in [1, 3, 6] {
                 costs.learn(rows, 2.0 * true_cost(rows));
