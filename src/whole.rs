@@ -2,22 +2,14 @@
 //!
 //! Owns: the partial file beside the real one, and its removal. Refuses to know: what is in it.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// The file beside `path` that is written first.
-fn partial(path: &Path) -> Result<PathBuf> {
-    let name = path.file_name().ok_or_else(|| Error::new("is not a file name").at(path))?;
-    let mut name: OsString = name.to_owned();
-    name.push(".partial");
-    Ok(path.with_file_name(name))
-}
-
-/// Writes beside `path` and renames: a reader sees the old file or the new one, never half of one.
+/// Writes beside `path` and renames: a reader sees the old file or the new one, never half of one. What is no file (a
+/// device, a pipe) is written to as it is; a link is followed.
 ///
 /// # Errors
 /// If the file cannot be written; what stood at `path` still stands there then.
@@ -30,17 +22,16 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 /// # Errors
 /// `fill`'s own, or if the file cannot be written; what stood at `path` still stands there then.
 pub fn stream(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
-    let partial = partial(path)?;
-    let mut file = File::create(&partial).map_err(|e| failed(path, &partial, &e))?;
-    fill(&mut file).map_err(|e| {
-        remove(&partial);
-        e.at(path)
-    })?;
-    let finish = || {
-        file.sync_all()?;
-        fs::rename(&partial, path)
-    };
-    finish().map_err(|e| failed(path, &partial, &e))
+    let failed = |e: io::Error| Error::io(path, "write", &e);
+    let target = target(path)?;
+    if is_special(&target) {
+        let mut file = File::options().write(true).open(&target).map_err(failed)?;
+        return fill(&mut file).map_err(|e| e.at(path));
+    }
+    let mut partial = Partial::beside(&target).map_err(failed)?;
+    fill(&mut partial.file).map_err(|e| e.at(path))?;
+    partial.file.sync_all().map_err(failed)?;
+    fs::rename(&partial.path, &target).map_err(failed)
 }
 
 /// Finds out whether [`write()`] would find its place, before the work whose result it keeps is done.
@@ -48,25 +39,56 @@ pub fn stream(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result
 /// # Errors
 /// If no file can be made there.
 pub fn probe(path: &Path) -> Result<()> {
-    let partial = partial(path)?;
-    if path.is_dir() {
+    let failed = |e: io::Error| Error::io(path, "write", &e);
+    let target = target(path)?;
+    if target.is_dir() {
         return Err(Error::new("cannot write: is a directory").at(path));
     }
-    let probe = || {
-        File::create(&partial)?;
-        fs::remove_file(&partial)
-    };
-    probe().map_err(|e| failed(path, &partial, &e))
+    if !is_special(&target) {
+        Partial::beside(&target).map_err(failed)?;
+    }
+    Ok(())
 }
 
-/// What could not be finished is not left lying about; that it may not exist at all is no news.
-fn remove(partial: &Path) {
-    let _ = fs::remove_file(partial);
+/// Where `path` leads, if it is a link.
+fn target(path: &Path) -> Result<PathBuf> {
+    if path.file_name().is_none() {
+        return Err(Error::new("is not a file name").at(path));
+    }
+    Ok(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))
 }
 
-fn failed(path: &Path, partial: &Path, error: &io::Error) -> Error {
-    remove(partial);
-    Error::io(path, "write", error)
+/// Whether something is there that is neither a file nor a folder.
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// A new file beside another, of a name that no other has. What is still there in the end is not left lying about.
+struct Partial {
+    path: PathBuf,
+    file: File,
+}
+
+impl Partial {
+    fn beside(path: &Path) -> io::Result<Partial> {
+        let mut number = 0;
+        loop {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(format!(".partial-{}-{number}", std::process::id()));
+            let partial = path.with_file_name(name);
+            match File::options().write(true).create_new(true).open(&partial) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                file => return file.map(|file| Partial { path: partial, file }),
+            }
+        }
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // After the rename there is nothing to be removed.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@
 //! programming", 1967.)
 //!
 //! Copying costs nothing, so its offer is always known. A head costs time before it has said anything; whether to ask it
-//! goes by what asking has brought lately where the copy's offer was about as good. Where it brought nothing it is asked
-//! now and then, from a fixed small share of the time, in case the text has changed.
+//! goes by what asking has brought lately where the copy's offer was about as good. Where it brought nothing, or was never
+//! asked, it is asked now and then, from a fixed small share of the time, in case the text has changed.
 
 use crate::costs::Costs;
 use crate::guesser::Guesser;
@@ -19,17 +19,16 @@ use crate::{Block, Decision, Drafter, Head, Outcome, Suffix, Target};
 use std::time::Duration;
 
 /// The share of the time that may go into asking heads that have brought nothing lately.
-const PROBES: f64 = 1.0 / 400.0;
+const PROBES: f64 = 1.0 / 250.0;
 /// Credit for such probes at the start of a text, in passes of one row.
-const START: f64 = 0.5;
+const START: f64 = 0.2;
 /// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more question leaves of what the earlier ones brought.
 const ANSWERS: f64 = 1.0 - 1.0 / 16.0;
-/// What a head brings, in tokens a question, before it was asked: enough to be asked.
-const HOPE: f64 = 0.25;
-/// What this hope weighs among a head's answers, and all its answers among those of a class, in questions.
-const HOPED: f64 = 2.0;
+/// What a head's answers to all offers weigh among those to offers of one class, in questions; and nothing at all among
+/// the former.
+const COMMON: f64 = 2.0;
 /// A question counts as bringing at least this, in tokens.
 const WORST: f64 = -2.0;
 /// After so many passes with a block comes one without: what plain decoding takes must be known for all else.
@@ -54,7 +53,7 @@ impl Gain {
 
     /// What the next question will bring, where `prior` was expected.
     fn expected(&self, prior: f64) -> f64 {
-        (self.sum + prior * HOPED) / (self.weight + HOPED)
+        (self.sum + prior * COMMON) / (self.weight + COMMON)
     }
 }
 
@@ -69,7 +68,7 @@ struct Member {
 impl Member {
     /// What asking it will bring beside an offer of this class.
     fn expected(&self, class: usize) -> f64 {
-        self.gains[class].expected(self.gain.expected(HOPE))
+        self.gains[class].expected(self.gain.expected(0.0))
     }
 }
 

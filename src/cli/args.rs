@@ -50,7 +50,7 @@ pub struct ModelArgs {
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
     /// Positions in the context, prompt and output together [default: the model's own, at most 8192]
-    #[arg(short, long, value_name = "N", value_parser = positive)]
+    #[arg(short, long, value_name = "N", value_parser = positions)]
     pub ctx: Option<usize>,
     /// How K and V are stored
     #[arg(long, value_enum, default_value_t = KvArg::F16)]
@@ -82,7 +82,11 @@ impl FromStr for Drafts {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Drafts, String> {
-        if text == "all" { Ok(Drafts::All) } else { text.parse().map(Drafts::One) }
+        if text == "all" {
+            Ok(Drafts::All)
+        } else {
+            text.parse().map(Drafts::One).map_err(|e: String| format!("{e}; or all"))
+        }
     }
 }
 
@@ -222,7 +226,7 @@ pub struct BenchArgs {
           default_values_t = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64])]
     pub rows: Vec<usize>,
     /// Tokens in the state before each measured pass
-    #[arg(long, value_name = "N", requires = "curve", default_value_t = 128, value_parser = positive)]
+    #[arg(long, value_name = "N", requires = "curve", default_value_t = 128, value_parser = positions)]
     pub context: usize,
     /// Runs of each measurement; the fastest counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
@@ -260,6 +264,11 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(0) | Err(_) => Err("expected a whole number of at least 1".to_owned()),
         Ok(n) => Ok(n),
     }
+}
+
+fn positions(text: &str) -> Result<usize, String> {
+    let n = positive(text)?;
+    if n <= 1 << 24 { Ok(n) } else { Err(format!("expected at most {} positions", 1 << 24)) }
 }
 
 fn threads(text: &str) -> Result<usize, String> {

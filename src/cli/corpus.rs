@@ -14,6 +14,9 @@ use super::setup::Loaded;
 use crate::text::Specials;
 use crate::{Error, Result, whole};
 
+/// Tokens of a text file that are copied from at most, the last ones: more would take seconds to index.
+const TEXT: usize = 1 << 20;
+
 /// What the files held, and where the output goes.
 pub struct Texts {
     /// All their tokens, each document with an end.
@@ -21,19 +24,12 @@ pub struct Texts {
     kept: Vec<(PathBuf, Corpus)>,
 }
 
-/// Finds out whether the corpora among `paths` can be written, before the work is done.
-///
-/// # Errors
-/// If one cannot.
-pub fn probe(paths: &[PathBuf]) -> Result<()> {
-    paths.iter().filter(|path| !path.exists()).try_for_each(|path| whole::probe(path))
-}
-
 impl Texts {
-    /// Reads the files; one that does not exist yet is an empty corpus.
+    /// Reads the files; one that does not exist yet, or holds nothing, is an empty corpus.
     ///
     /// # Errors
-    /// If a file cannot be read, is a damaged corpus or one of another vocabulary, or is no text.
+    /// If a file cannot be read, is a damaged corpus or one of another vocabulary, or is no text; if a corpus could not be
+    /// written when the output is there.
     pub fn read(paths: &[PathBuf], loaded: &Loaded) -> Result<Texts> {
         let mut texts = Texts { tokens: Vec::new(), kept: Vec::new() };
         for path in paths {
@@ -46,17 +42,19 @@ impl Texts {
         let vocabulary = loaded.vocabulary();
         let bytes = match path.exists() {
             true => std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?,
-            false => Corpus::new(vocabulary).to_bytes(),
+            false => Vec::new(),
         };
+        let bytes = if bytes.is_empty() { Corpus::new(vocabulary).to_bytes() } else { bytes };
         let corpus = match Corpus::from_bytes(&bytes, vocabulary) {
             Err(CorpusError::Foreign) => {
                 let text = String::from_utf8(bytes).map_err(|_| Error::new("is neither a corpus nor UTF-8"))?;
-                let mut corpus = Corpus::bounded(vocabulary, usize::MAX);
+                let mut corpus = Corpus::bounded(vocabulary, TEXT);
                 corpus.add(&loaded.tokenizer()?.encode(&text, Specials::AsText)?);
                 corpus
             }
             Err(e) => return Err(Error::new(e.to_string())),
             Ok(corpus) => {
+                whole::probe(path)?;
                 self.kept.push((path.to_owned(), corpus.clone()));
                 corpus
             }

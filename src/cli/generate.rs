@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
-use super::corpus::{self, Texts};
+use super::corpus::Texts;
 use super::drafters::Crew;
 use super::ranking;
 use super::sampling;
@@ -36,7 +36,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         // A file that cannot be kept is told before the work is done, not after.
         whole::probe(path)?;
     }
-    corpus::probe(&args.draft.corpus)?;
+    distinct(args)?;
     let loaded = setup::load(&args.model)?;
     let prompt = match (&args.prompt_ids, typed) {
         (Some(ids), _) => ids.clone(),
@@ -57,10 +57,6 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     if let Some(error) = run.sequence.constraint_failure() {
         eprintln!("warning: the output ends early: {error}");
     }
-    if let Some(path) = &args.session {
-        run.sequence.save(path)?;
-    }
-    texts.keep(run.output(prompt.len()))?;
     let summary = Summary {
         prompt: prompt.len(),
         evaluated,
@@ -76,7 +72,25 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
     } else {
         eprintln!("{summary}");
     }
+    // Last of all: if a file cannot be kept, the output is not lost with it.
+    texts.keep(run.output(prompt.len()))?;
+    if let Some(path) = &args.session {
+        run.sequence.save(path)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses one file for two purposes: one would overwrite the other.
+fn distinct(args: &GenerateArgs) -> Result<()> {
+    let flags = args.session.iter().map(|path| ("--session", path));
+    let flags = flags.chain(args.trace.iter().map(|path| ("--trace", path)));
+    let all: Vec<_> = flags.chain(args.draft.corpus.iter().map(|path| ("--corpus", path))).collect();
+    for (i, (flag, path)) in all.iter().enumerate() {
+        if let Some((other, _)) = all[..i].iter().find(|(_, earlier)| earlier == path) {
+            return Err(Error::new(format!("is given for {other} too")).about(*flag).at(path));
+        }
+    }
+    Ok(())
 }
 
 /// The prompt's text as typed, unless token ids were given.

@@ -22,7 +22,7 @@ use crate::backend::{Backend, KvFormat, Pass};
 use crate::state::Cache;
 
 /// Where more rows than this wait, the cache begins anew with the last ones.
-const WINDOW: usize = 64;
+const WINDOW: usize = 16;
 
 /// Questions in a row after which the whole text enters the cache.
 const REGULAR: usize = 16;

@@ -168,3 +168,27 @@ fn settings_out_of_range_are_refused_by_the_name_of_their_flag() {
         refuse(&["generate", PROMPT, flag, value], &[flag]);
     }
 }
+
+#[test]
+fn drafts_do_not_use_up_the_limits_of_the_grammar() {
+    // The parser gives up on this expression after so much work; drafts that are asked about must not be part of it.
+    let regex = r"([a-z ]*or[a-z ]{20,25}|.*e[^q]{10,110}|[\s\S]*the[a-z ]{3,63}|.*or[\s\S]{10,110})*!!!!";
+    let prompt = "Tell me a long story about the order and the owner";
+    let generate = |draft: &str| {
+        let settings = ["--regex", regex, "-n", "400", "--temperature", "1", "--seed", "6", "--json"];
+        object(&[&["generate", prompt, "--draft", draft][..], &settings].concat())["ids"].clone()
+    };
+    let plain = generate("off");
+    for draft in ["suffix", "auto"] {
+        assert_eq!(generate(draft), plain, "{draft}");
+    }
+}
+
+#[test]
+fn one_file_for_two_purposes_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    refuse(&["generate", PROMPT, "--trace", utf8(&file), "--corpus", utf8(&file)], &["file", "--corpus", "--trace"]);
+    refuse(&["generate", PROMPT, "--session", utf8(&file), "--trace", utf8(&file)], &["file", "--trace", "--session"]);
+    assert!(!file.exists());
+}

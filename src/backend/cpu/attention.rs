@@ -11,6 +11,7 @@ use crate::backend::{AttentionShape, KvFormat};
 use crate::quant::blocks::{F16, Float};
 use crate::quant::simd::Simd;
 use crate::quant::{Isa, Kernel, canon, floats};
+use crate::{Error, Result};
 
 /// Keys in one segment of the softmax and of the weighted sum.
 pub const SEGMENT: usize = 256;
@@ -30,11 +31,12 @@ enum Store {
 
 impl Store {
     /// Zeroed, so that pages are touched only once they are used.
-    fn new(len: usize, format: KvFormat) -> Store {
-        match format {
-            KvFormat::F16 => Store::F16(bytemuck::zeroed_vec(len)),
-            KvFormat::F32 => Store::F32(vec![0.0; len]),
-        }
+    fn new(len: usize, format: KvFormat) -> Result<Store> {
+        let full = |()| Error::new(format!("the memory does not suffice for {len} elements of K or V (--ctx)"));
+        Ok(match format {
+            KvFormat::F16 => Store::F16(bytemuck::try_zeroed_vec(len).map_err(full)?),
+            KvFormat::F32 => Store::F32(bytemuck::try_zeroed_vec(len).map_err(full)?),
+        })
     }
 
     fn write(&mut self, isa: Isa, from: usize, values: &[f32]) {
@@ -87,9 +89,10 @@ impl Kernel for Narrow<'_> {
 
 impl Kv {
     /// Room for `positions` rows.
-    pub fn new(shape: &AttentionShape, positions: usize, format: KvFormat) -> Kv {
+    pub fn new(shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Kv> {
         let width = shape.kv_width();
-        Kv { width, k: Store::new(positions * width, format), v: Store::new(positions * width, format) }
+        let len = positions.saturating_mul(width);
+        Ok(Kv { width, k: Store::new(len, format)?, v: Store::new(len, format)? })
     }
 
     /// The first `positions` rows of K, then of V.

@@ -91,7 +91,7 @@ impl Backend for Cpu {
     }
 
     fn kv(&self, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv> {
-        Ok(attention::Kv::new(shape, positions, format))
+        attention::Kv::new(shape, positions, format)
     }
 
     fn recurrent(&self, shape: &DeltaShape, log_rows: usize) -> Result<Self::Recurrent> {

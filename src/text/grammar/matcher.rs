@@ -13,7 +13,11 @@ use crate::constraint::{Constraint, Mask};
 /// Follows one text through a grammar. Tokens that end a text are allowed exactly where the grammar may end; behind its
 /// end nothing else is.
 pub struct Matcher {
+    /// Sees masks and emitted tokens alone, exactly as in plain decoding: the parser has limits on its work, and what it
+    /// does for a draft would count.
     inner: llguidance::Matcher,
+    /// Follows the text too, and is asked about drafts; nothing once it has failed.
+    scout: Option<llguidance::Matcher>,
     vocabulary: Arc<Vocabulary>,
     /// The token behind which the grammar begins, until it has come.
     behind: Option<Token>,
@@ -26,7 +30,8 @@ pub struct Matcher {
 impl Matcher {
     pub(super) fn new(inner: llguidance::Matcher, vocabulary: Arc<Vocabulary>, behind: Option<Token>) -> Matcher {
         let mask = Mask::none(vocabulary.size);
-        Matcher { inner, vocabulary, behind, mask, current: false, failure: None }
+        let scout = Some(inner.deep_clone());
+        Matcher { inner, scout, vocabulary, behind, mask, current: false, failure: None }
     }
 
     fn fail(&mut self, reason: &dyn std::fmt::Display) {
@@ -38,10 +43,6 @@ impl Matcher {
     /// Whether only the end of the text is left.
     fn stopped(&self) -> bool {
         self.failure.is_some() || self.inner.is_stopped()
-    }
-
-    fn is_end(&self, token: Token) -> bool {
-        self.vocabulary.ends.binary_search(&token).is_ok()
     }
 
     fn compute_mask(&mut self) {
@@ -58,47 +59,58 @@ impl Matcher {
         self.current = true;
     }
 
+    /// How many of the tokens the grammar allows. Drafts are tried on the scout, which is back where it was afterwards; one
+    /// that fails is dismissed, and nothing is allowed to be drafted from then on.
+    fn valid_in_grammar(&mut self, tokens: &[Token]) -> usize {
+        let Some(scout) = self.scout.as_mut().filter(|_| self.failure.is_none()) else {
+            return 0;
+        };
+        let valid = self.vocabulary.valid_prefix(scout, tokens);
+        if valid.is_none() {
+            self.scout = None;
+        }
+        valid.unwrap_or(0)
+    }
+}
+
+impl Vocabulary {
+    fn is_end(&self, token: Token) -> bool {
+        self.ends.binary_search(&token).is_ok()
+    }
+
     /// Whether the grammar allows a token here that does not end the text. Agrees with the mask.
-    fn fits(&mut self, token: Token) -> bool {
-        if self.stopped() || token as usize >= self.vocabulary.size || self.is_end(token) {
-            return false;
+    /// Nothing if the parser gave up, here and below.
+    fn fits(&self, scout: &mut llguidance::Matcher, token: Token) -> Option<bool> {
+        if scout.is_stopped() || token as usize >= self.size || self.is_end(token) {
+            return Some(false);
         }
-        if let Some(&forced) = self.inner.compute_ff_tokens().first() {
-            return token == forced;
-        }
-        match self.inner.validate_tokens(&[token]) {
-            Ok(valid) => valid == 1,
-            Err(e) => {
-                self.fail(&e);
-                false
-            }
+        match scout.compute_ff_tokens().first() {
+            Some(&forced) => Some(token == forced),
+            None => scout.validate_tokens(&[token]).ok().map(|valid| valid == 1),
         }
     }
 
     /// The same for the end of the text.
-    fn may_end(&mut self) -> bool {
-        let forced = !self.stopped() && !self.inner.compute_ff_tokens().is_empty();
-        self.stopped() || (!forced && self.inner.is_accepting().unwrap_or(false))
+    fn may_end(scout: &mut llguidance::Matcher) -> Option<bool> {
+        let forced = !scout.is_stopped() && !scout.compute_ff_tokens().is_empty();
+        Some(scout.is_stopped() || (!forced && scout.is_accepting().ok()?))
     }
 
-    /// How many of the tokens the grammar allows; it is back where it was afterwards.
-    fn valid_in_grammar(&mut self, tokens: &[Token]) -> usize {
+    /// How many of the tokens may come next, one after another.
+    fn valid_prefix(&self, scout: &mut llguidance::Matcher, tokens: &[Token]) -> Option<usize> {
         let mut taken = 0;
-        while let Some(&token) = tokens.get(taken).filter(|&&token| self.fits(token)) {
-            if let Err(e) = self.inner.consume_token(token) {
-                self.fail(&e);
-                return taken;
+        while let Some(&token) = tokens.get(taken) {
+            if !self.fits(scout, token)? {
+                break;
             }
+            scout.consume_token(token).ok()?;
             taken += 1;
         }
         // Behind an end there are only ends.
-        let rest = &tokens[taken..];
-        let ends = rest.iter().take_while(|&&token| self.is_end(token)).count();
-        let ends = if ends > 0 && self.may_end() { ends } else { 0 };
-        if let Err(e) = self.inner.rollback(taken) {
-            self.fail(&e);
-        }
-        taken + ends
+        let ends = tokens[taken..].iter().take_while(|&&token| self.is_end(token)).count();
+        let ends = if ends > 0 && Vocabulary::may_end(scout)? { ends } else { 0 };
+        scout.rollback(taken).ok()?;
+        Some(taken + ends)
     }
 }
 
@@ -133,6 +145,7 @@ impl Constraint for Matcher {
         if let Err(e) = self.inner.consume_token(token) {
             self.fail(&e);
         }
+        self.scout.take_if(|scout| scout.consume_token(token).is_err());
     }
 
     fn forced(&mut self) -> Vec<Token> {
@@ -140,7 +153,7 @@ impl Constraint for Matcher {
             return Vec::new();
         }
         if !self.stopped() {
-            return self.inner.compute_ff_tokens();
+            return self.scout.as_mut().map(|scout| scout.compute_ff_tokens()).unwrap_or_default();
         }
         // The only token that may follow, if there is only one.
         Vec::from_iter(self.vocabulary.ends.first().copied().filter(|_| self.vocabulary.ends.len() == 1))
