@@ -20,8 +20,9 @@ use std::time::Duration;
 
 /// The share of the time that may go into asking heads that have brought nothing lately.
 const PROBES: f64 = 1.0 / 250.0;
-/// Credit for such probes at the start of a text, in passes of one row.
-const START: f64 = 0.2;
+/// A head that was never asked is asked after so many passes: its first answer is the dearest, and a short text has no time
+/// to win it back.
+const FIRST: usize = 40;
 /// What one more pass leaves of the earlier ones' rate: a memory of about 64 passes.
 const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// What one more question leaves of what the earlier ones brought.
@@ -93,8 +94,10 @@ pub struct Cascade {
     /// Tokens and seconds of the last passes, fading.
     tokens: f64,
     seconds: f64,
-    /// Seconds that may still go into probes; nothing before a pass was measured.
-    credit: Option<f64>,
+    /// Seconds that may still go into probes.
+    credit: f64,
+    /// Passes of all texts.
+    passes: usize,
     /// Whether the head that is asked now is only being tried.
     probing: bool,
     asked: Option<Asked>,
@@ -118,7 +121,8 @@ impl Cascade {
             costs: Costs::new(),
             tokens: 0.0,
             seconds: 0.0,
-            credit: None,
+            credit: 0.0,
+            passes: 0,
             probing: false,
             asked: None,
             blocks: 0,
@@ -186,8 +190,10 @@ impl Cascade {
         // Probes go to the head that has been asked least lately.
         let weight = |i: &usize| self.members[*i].gains[class].weight;
         let i = (0..self.members.len()).min_by(|a, b| weight(a).total_cmp(&weight(b)))?;
-        let price = self.members[i].guesser.price().unwrap_or(0.0);
-        self.probing = self.credit? > price;
+        self.probing = match self.members[i].guesser.price() {
+            Some(price) => self.credit > price,
+            None => self.passes >= FIRST * (1 + i),
+        };
         self.probing.then_some(i)
     }
 
@@ -226,8 +232,8 @@ impl Cascade {
         let (copied, _) = self.best(&self.copy);
         let (worth, len) = self.best(block);
         let price = self.rate().unwrap_or(0.0) * spent;
-        if let Some(credit) = self.credit.as_mut().filter(|_| self.probing) {
-            *credit -= spent;
+        if self.probing {
+            self.credit -= spent;
         }
         // The tokens that come of the head's block are added once they are known.
         let rows = self.rate().unwrap_or(0.0) * self.extra(len);
@@ -288,8 +294,8 @@ impl Drafter for Cascade {
         let all = seconds + self.drafting.as_secs_f64();
         self.tokens = self.tokens * MEMORY + outcome.emitted.len() as f64;
         self.seconds = self.seconds * MEMORY + all;
-        let credit = self.credit.unwrap_or_else(|| START * self.costs.pass(1).unwrap_or(0.0));
-        self.credit = Some(credit + PROBES * all);
+        self.credit += PROBES * all;
+        self.passes += 1;
         if let Some(asked) = self.asked.take() {
             let accepted = if asked.drafted { outcome.accepted as f64 } else { 0.0 };
             // A head that had to catch up with the text was dear once.
@@ -314,7 +320,7 @@ impl Drafter for Cascade {
 
     fn reset(&mut self) {
         // What passes cost and what heads are worth stays true, more or less; the rest is the text's.
-        (self.tokens, self.seconds, self.credit, self.asked) = (0.0, 0.0, None, None);
+        (self.tokens, self.seconds, self.asked) = (0.0, 0.0, None);
         if let Some(suffix) = &mut self.suffix {
             suffix.reset();
         }
