@@ -219,8 +219,8 @@ fn what_the_block_holds_already_is_gone_on_with() {
     run(&mut drafter, &mut machine, 60);
     machine.at = 100;
     let mut block = Block::new(8);
-    block.push(text[100], 0.9);
-    block.push(text[101], 0.9);
+    block.push(text[100], 1.0);
+    block.push(text[101], 1.0);
     drafter.propose(&mut machine, &mut block);
     assert!(block.len() > 2 && text[100..].starts_with(block.tokens()), "{:?}", block.tokens());
 }
