@@ -108,6 +108,21 @@ mod tests {
     }
 
     #[test]
+    fn files_of_others_beside_it_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("kept"), dir.path().join("kept.partial"));
+        fs::write(&other, "precious").unwrap();
+        let both = stream(&path, |file| {
+            // A second writer while the first is at it.
+            write(&path, b"second").unwrap();
+            file.write_all(b"first").map_err(|e| Error::io(&path, "write", &e))
+        });
+        both.unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::read(&other).unwrap()), (b"first".to_vec(), b"precious".to_vec()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
     fn a_file_that_fails_half_way_leaves_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kept");

@@ -192,7 +192,8 @@ impl Cascade {
         let i = (0..self.members.len()).min_by(|a, b| weight(a).total_cmp(&weight(b)))?;
         self.probing = match self.members[i].guesser.price() {
             Some(price) => self.credit > price,
-            None => self.passes >= FIRST * (1 + i),
+            // One that the user chose is asked at once.
+            None => self.suffix.is_none() || self.passes >= FIRST * (1 + i),
         };
         self.probing.then_some(i)
     }
@@ -282,7 +283,6 @@ impl Drafter for Cascade {
             true => self.choose(target, block),
             false => self.go_on(target, block),
         }
-        self.decision.expected = 1.0 + block.expected();
         self.decision.seconds = self.costs.pass(block.len() + 1);
         self.drafting = target.now().saturating_sub(began);
     }

@@ -82,8 +82,6 @@ pub struct Decision {
     pub drafter: &'static str,
     /// Tokens of the match behind a copy.
     pub matched: usize,
-    /// Tokens that the pass is expected to emit.
-    pub expected: f64,
     /// Seconds that the pass is expected to take, if anything is known.
     pub seconds: Option<f64>,
 }

@@ -32,6 +32,18 @@ pub enum Who {
     Model(PathBuf),
 }
 
+impl Who {
+    /// The head's name, if one was asked for by itself.
+    pub fn head(&self) -> Option<&'static str> {
+        match self {
+            Who::Auto | Who::Off | Who::Suffix => None,
+            Who::Shallow(_) => Some("shallow"),
+            Who::Mtp => Some("mtp"),
+            Who::Model(_) => Some("model"),
+        }
+    }
+}
+
 /// What may be typed.
 const CHOICES: &str = "auto, off, suffix, shallow, shallow:LAYERS, mtp or model:FILE";
 

@@ -65,6 +65,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         metrics: run.sequence.metrics(),
         device: loaded.model.backend().describe(),
         seed,
+        head: args.draft.draft.head(),
     };
     if args.json {
         let object = run.json(&prompt, &watch.seen, &summary);
@@ -340,6 +341,8 @@ struct Summary<'a> {
     device: String,
     /// Where tokens were drawn.
     seed: Option<u64>,
+    /// The head that was to draft alone.
+    head: Option<&'static str>,
 }
 
 impl std::fmt::Display for Summary<'_> {
@@ -365,6 +368,11 @@ impl std::fmt::Display for Summary<'_> {
             self.finish.name(),
             self.device,
         )?;
+        if let Some(head) = self.head {
+            let drafted = m.drafters.iter().find(|(name, _)| *name == head).map_or(0, |(_, share)| share.passes);
+            let verdict = if 10 * drafted < m.passes { ": it does not pay here" } else { "" };
+            write!(f, " | {head} drafted in {drafted} of {} passes{verdict}", m.passes)?;
+        }
         match self.seed {
             Some(seed) => write!(f, " | seed {seed}]"),
             None => write!(f, "]"),

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use draft::Decision;
 use serde_json::json;
 
 use crate::backend::Backend;
@@ -61,7 +60,7 @@ impl Trace<'_> {
             "matched": pass.matched.filter(|_| pass.drafted > 0).unwrap_or(0),
             "drafted": pass.drafted,
             "rows": pass.drafted + 1,
-            "expected_tokens": decision.map(|d: Decision| d.expected),
+            "expected_tokens": sequence.expected(),
             "emitted": pass.emitted,
             "accepted": pass.accepted,
             "expected_seconds": decision.and_then(|d| d.seconds),

@@ -407,6 +407,11 @@ impl<B: Backend> Sequence<B> {
         self.drafter.as_ref().map(|drafter| drafter.decision())
     }
 
+    /// Tokens that the last pass was expected to emit.
+    pub fn expected(&self) -> f64 {
+        1.0 + self.block.expected()
+    }
+
     /// The sizes of the state.
     pub fn state_shape(&self) -> &StateShape {
         self.state.shape()
