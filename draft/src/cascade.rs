@@ -12,11 +12,11 @@
 //! goes by what asking has brought lately where the copy's offer was about as good. Where it brought nothing, or was never
 //! asked, it is asked now and then, from a fixed small share of the time, in case the text has changed.
 
+use std::time::Duration;
+
 use crate::costs::Costs;
 use crate::guesser::Guesser;
 use crate::{Block, Decision, Drafter, Head, Outcome, Suffix, Target};
-
-use std::time::Duration;
 
 /// The share of the time that may go into asking heads that have brought nothing lately.
 const PROBES: f64 = 1.0 / 250.0;
@@ -140,11 +140,10 @@ impl Cascade {
 
     /// Tells `block` what its tokens must be worth.
     fn set_terms(&self, block: &mut Block) {
-        let cost = |rows: usize| self.costs.pass(rows).unwrap_or(0.0);
         match self.rate() {
             None => block.set_terms(0.0, [BLIND]),
             Some(rate) => {
-                let row = |i: usize| rate * (cost(i + 2) - cost(i + 1)).max(0.0);
+                let row = |i: usize| rate * (self.extra(i + 1) - self.extra(i)).max(0.0);
                 block.set_terms(rate, (0..block.capacity()).map(row));
             }
         }
@@ -160,12 +159,11 @@ impl Cascade {
             let len = reached.take_while(|&reach| reach >= BLIND).count();
             return (len as f64, len);
         };
-        let cost = |rows: usize| self.costs.pass(rows).unwrap_or(0.0);
         let (mut best, mut reach, mut expected) = ((0.0, 0), 1.0, 0.0);
         for (i, chance) in block.chances().iter().enumerate() {
             reach *= chance;
             expected += reach;
-            let worth = expected - rate * (cost(i + 2) - cost(1));
+            let worth = expected - rate * self.extra(i + 1);
             if worth > best.0 {
                 best = (worth, i + 1);
             }

@@ -2,13 +2,14 @@
 //!
 //! Owns: the settings of each. Refuses to know: what is compared.
 
+use std::sync::Arc;
+
 use crate::Result;
 use crate::backend::cpu::Cpu;
 use crate::cli::setup::Loaded;
 use crate::constraint::Constraint;
 use crate::engine::{Sampling, Sequence};
 use crate::text::{Grammar, Grammars};
-use std::sync::Arc;
 
 /// One way.
 #[derive(Clone)]
