@@ -17,8 +17,10 @@ use super::sampling::{GrammarArgs, SamplingArgs};
     version,
     about,
     after_help = "Without -m, every command runs the small model inside this program.\n\
-                  Start with:  verbatim generate \"Write these words as a numbered list.\n\n\
-                  order, block, state\"\n\
+                  Start with:  verbatim generate \"Convert this CSV to JSON.\n\n\
+                  name,city,age,id\n\
+                  Ada,Oslo,36,412\n\
+                  Linus,Kyoto,54,730\"\n\
                   Then prove:  verbatim check     And measure:  verbatim bench"
 )]
 pub struct Cli {

@@ -55,6 +55,9 @@ impl Texts {
             Err(e) => return Err(Error::new(e.to_string())),
             Ok(corpus) => {
                 whole::probe(path)?;
+                if !path.exists() {
+                    eprintln!("verbatim: {}: a new corpus, which will hold this output", path.display());
+                }
                 self.kept.push((path.to_owned(), corpus.clone()));
                 corpus
             }

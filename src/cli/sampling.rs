@@ -20,7 +20,7 @@ const REGEX: &str = "--regex";
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
     /// Draw tokens at random, the more evenly the higher this is; 0 always takes the best one
-    #[arg(long, visible_alias = "temp", value_name = "T", default_value_t = 0.0)]
+    #[arg(long, visible_alias = "temp", value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     pub temperature: f32,
     /// Draw among this many of the best tokens; 0 is all
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -43,7 +43,8 @@ pub struct SamplingArgs {
     /// How many of the last tokens, of prompt and output, are recent; -1 is all
     #[arg(long, value_name = "N", default_value_t = PENALTY_WINDOW as i64, value_parser = window, allow_negative_numbers = true)]
     pub penalty_last_n: i64,
-    /// Add VALUE to a token's logit; the token as its id or as its text; -inf forbids it; may be given more than once
+    /// Add VALUE to a token's logit; the token as its id or as its text (a word inside a text usually begins
+    /// with a space); -inf forbids it; may be given more than once
     #[arg(long, value_name = "TOKEN=VALUE")]
     pub logit_bias: Vec<String>,
     /// Which of all the texts that could be drawn [default: another one each time; the summary names it]
@@ -54,10 +55,10 @@ pub struct SamplingArgs {
 /// What the output must fit.
 #[derive(Debug, Clone, Args)]
 pub struct GrammarArgs {
-    /// Generate JSON that fits this JSON schema: a file, or the schema itself
+    /// Generate JSON that fits this JSON schema, unless a limit ends it first: a file, or the schema itself
     #[arg(long, value_name = "FILE|JSON", conflicts_with = "regex")]
     pub json_schema: Option<String>,
-    /// Generate text that this regular expression matches as a whole
+    /// Generate text that this regular expression matches as a whole, unless a limit ends it first
     #[arg(long, value_name = "RE")]
     pub regex: Option<String>,
 }

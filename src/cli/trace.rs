@@ -60,7 +60,7 @@ impl Trace<'_> {
             "matched": pass.matched.filter(|_| pass.drafted > 0).unwrap_or(0),
             "drafted": pass.drafted,
             "rows": pass.drafted + 1,
-            "expected_tokens": sequence.expected(),
+            "expected_tokens": decision.map(|_| sequence.expected()),
             "emitted": pass.emitted,
             "accepted": pass.accepted,
             "expected_seconds": decision.and_then(|d| d.seconds),
