@@ -58,6 +58,13 @@ pub fn page(findings: &Findings) -> Page {
                     a changed token.";
         add("Acceptance by match", note, matches(drafters).inline());
     }
+    if !drafters.is_empty() {
+        let note = format!("{} {}", rates::ceiling(findings), rates::PERFECT_CUTS);
+        add("Against the ceiling", &note, rates::gains(findings, drafters).html());
+    }
+    if drafters.iter().any(|tally| tally.metrics.drafted > 0) {
+        add("Who drafted", rates::WHO, rates::who(drafters).html());
+    }
     add("Where the time goes", rates::SPLIT, split(findings).inline());
     add("Every figure", &format!("Counted: {}.", findings.preamble()), table(findings).html());
     Page { title: "What drafting gains on this machine", figures: figures(findings), sections }

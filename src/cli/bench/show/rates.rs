@@ -21,6 +21,9 @@ pub fn ceiling(findings: &Findings) -> String {
 /// What perfect cuts are.
 pub const PERFECT_CUTS: &str = "Perfect cuts: the same passes, had just the accepted tokens been drafted, at no cost.";
 
+/// Who is named for a block. Copies behind a head's guesses count as the head's.
+pub const WHO: &str = "Every pass with a block was filled by one of these.";
+
 /// What the time is split into.
 pub const SPLIT: &str = "Verify is the pass up to its last layer, head what is behind it (output norm and matrix), \
                          rollback keeping the rows that were right.";
@@ -51,7 +54,7 @@ pub fn text(findings: &Findings) -> String {
             "How many tokens of a block were right.",
             &banded(shares::lengths),
         ),
-        section("Who drafted", "Every pass with a block was filled by one of these.", &who(drafters)),
+        section("Who drafted", WHO, &who(drafters)),
         split,
     ]
     .concat()
@@ -62,7 +65,8 @@ fn section(heading: &str, about: &str, table: &Table) -> String {
     if table.is_empty() { String::new() } else { format!("\n{heading}\n{about}\n\n{}", table.aligned()) }
 }
 
-fn gains(findings: &Findings, drafters: &[Tally]) -> Table {
+/// Each drafter's speedup beside what perfect cuts and the ceiling would give.
+pub fn gains(findings: &Findings, drafters: &[Tally]) -> Table {
     let columns = ["speedup", "perfect cuts", "ceiling", "% of ceiling"];
     let mut table = headed(&columns);
     let (_, ceiling) = findings.ceiling.best();
@@ -87,7 +91,8 @@ fn by_band(drafters: &[Tally], rates: fn(&Metrics) -> Banded) -> Table {
     table
 }
 
-fn who(drafters: &[Tally]) -> Table {
+/// By drafter: who filled how many blocks, and how many of their tokens were right.
+pub fn who(drafters: &[Tally]) -> Table {
     use Align::{Left, Right};
     let columns =
         [("", Left), ("drafted by", Left), ("passes", Right), ("drafted", Right), ("accepted", Right), ("%", Right)];
