@@ -23,7 +23,7 @@ impl Target for Text<'_> {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
+    fn guess(&mut self, _head: Head, _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 /// Pages of 500 tokens, each a copy of an earlier one in which one token of `changed` is another.

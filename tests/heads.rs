@@ -40,7 +40,7 @@ impl Drafter for Recorder {
         // Asked often, the prediction block sees the whole text.
         for _ in 0..if self.seen.lock().unwrap().is_empty() { 16 } else { 1 } {
             guesses.clear();
-            target.guess(self.head, &[], &mut |guess| {
+            target.guess(self.head, &mut |guess| {
                 guesses.push(guess);
                 guesses.len() < self.depth
             });

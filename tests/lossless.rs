@@ -75,7 +75,7 @@ impl Target for Seen<'_> {
     fn now(&self) -> Duration {
         Duration::ZERO
     }
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
+    fn guess(&mut self, _head: Head, _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 /// (passes, drafted, accepted) of a drafter on a known text: acceptance without a model.

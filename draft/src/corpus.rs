@@ -3,9 +3,11 @@
 //! Owns: the documents, their bound, and their bytes. Refuses to know: files, and what is drafted from them.
 //!
 //! The bytes: `b"DRAFTCRP"`, the version, the vocabulary's fingerprint, the number of tokens, the tokens, and the 64-bit
-//! FNV-1a of all before; numbers are little-endian, u32 but for the checksum. Each document ends in [`SEPARATOR`].
+//! xxh3 of all before; numbers are little-endian, u32 but for the checksum. Each document ends in [`SEPARATOR`].
 
 use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::Token;
 use crate::suffix::SEPARATOR;
@@ -89,7 +91,7 @@ impl Corpus {
             return Err(CorpusError::Length(expected, bytes.len() as u64));
         }
         let (content, sum) = bytes.split_at(bytes.len() - CHECKSUM);
-        if checksum(content).to_le_bytes() != *sum {
+        if xxh3_64(content).to_le_bytes() != *sum {
             return Err(CorpusError::Checksum);
         }
         if *fingerprint != vocabulary {
@@ -113,7 +115,7 @@ impl Corpus {
         bytes.extend(self.vocabulary);
         bytes.extend((self.tokens.len() as u32).to_le_bytes());
         self.tokens.iter().for_each(|token| bytes.extend(token.to_le_bytes()));
-        bytes.extend(checksum(&bytes).to_le_bytes());
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
         bytes
     }
 
@@ -156,11 +158,6 @@ impl Corpus {
 fn number(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (first, rest) = bytes.split_first_chunk::<4>()?;
     Some((u32::from_le_bytes(*first), rest))
-}
-
-/// FNV-1a of 64 bits (Fowler, Noll, Vo): finds damage, not malice.
-fn checksum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
 #[cfg(test)]

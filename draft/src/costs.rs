@@ -12,7 +12,7 @@ const MEMORY: f64 = 1.0 - 1.0 / 64.0;
 /// A pass counts as at most so many times the mean of its like: one that the system interrupted says little.
 const OUTLIER: f64 = 1.5;
 /// What one more pass of any length leaves of the weight of passes with a block.
-const STALE: f64 = 1.0 - 1.0 / 64.0;
+const STALE: f64 = 1.0 - 1.0 / 32.0;
 /// A length that was measured so often tells how fast the machine is at present...
 const KNOWN: f64 = 4.0;
 /// ...over about so many passes.
@@ -113,7 +113,7 @@ impl Costs {
         let Some((fewest, mean)) = measured().next() else {
             return;
         };
-        let slope = |one: f64| self.prompt.map_or(SLOPE * one, |row| (LOGITS * row).min(one));
+        let slope = |one: f64| self.prompt.map_or(SLOPE * one, |row| (LOGITS * row / self.slowness).min(one));
         // Without a pass of one row it is as if the line went on to the left.
         let one = match fewest {
             0 => mean.value,
@@ -148,12 +148,6 @@ impl Costs {
         };
         self.slope = slope;
         self.curve = self.seen.iter().enumerate().take(drawn).map(blend).collect();
-    }
-}
-
-impl Default for Costs {
-    fn default() -> Self {
-        Costs::new()
     }
 }
 

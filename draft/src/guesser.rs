@@ -71,21 +71,17 @@ fn class(confidence: f32) -> usize {
 
 impl Drafter for Guesser {
     fn name(&self) -> &'static str {
-        match self.head {
-            Head::Shallow => "shallow",
-            Head::Mtp => "mtp",
-            Head::Model => "model",
-        }
+        self.head.name()
     }
 
     fn propose(&mut self, target: &mut dyn Target, block: &mut Block) {
         let mut guessed = std::mem::take(&mut self.guessed);
         guessed.clear();
-        if !block.is_full() {
+        // A head guesses behind the text alone, not behind what others have drafted.
+        if block.is_empty() && !block.is_full() {
             let began = target.now();
-            let prefix = block.tokens().to_vec();
             let price = block.rate() * self.price.unwrap_or(0.0);
-            target.guess(self.head, &prefix, &mut |guess| {
+            target.guess(self.head, &mut |guess| {
                 let chance = self.chance(!guessed.is_empty(), guess.confidence);
                 guessed.push(guess);
                 if block.reach() * chance < block.floor() {

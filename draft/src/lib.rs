@@ -21,8 +21,6 @@ pub use automaton::{Automaton, Continuation, Cursor};
 pub use block::Block;
 pub use cascade::Cascade;
 pub use corpus::{Corpus, CorpusError};
-pub use costs::Costs;
-pub use guesser::Guesser;
 pub use scripted::{Plan, Scripted};
 pub use suffix::Suffix;
 
@@ -38,6 +36,17 @@ pub enum Head {
     Mtp,
     /// A smaller model of the same vocabulary.
     Model,
+}
+
+impl Head {
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Head::Shallow => "shallow",
+            Head::Mtp => "mtp",
+            Head::Model => "model",
+        }
+    }
 }
 
 /// What a head thinks comes next.
@@ -57,9 +66,9 @@ pub trait Target {
     /// The time, from some moment on. Tests hand in their own.
     fn now(&self) -> Duration;
 
-    /// Lets `head` guess token after token behind the history and `prefix`, each time following its own guess, while
-    /// `more` answers true to the last one. A head that the target does not have guesses nothing.
-    fn guess(&mut self, head: Head, prefix: &[Token], more: &mut dyn FnMut(Guess) -> bool);
+    /// Lets `head` guess token after token behind the history, each time following its own guess, while `more` answers
+    /// true to the last one. A head that the target does not have guesses nothing.
+    fn guess(&mut self, head: Head, more: &mut dyn FnMut(Guess) -> bool);
 }
 
 /// What became of a block.

@@ -29,8 +29,8 @@ struct Machine<'a> {
     /// How sure the head is, and how often it is right.
     head: (f64, f64),
     chance: Chance,
-    /// So many passes from the start, blocks take three times as long: something else runs.
-    disturbed: usize,
+    /// So many passes from the start, blocks take so many times as long: something else runs.
+    disturbed: (usize, f64),
 }
 
 /// A generator for tests: a linear congruence modulo 2^64, upper bits only.
@@ -56,8 +56,8 @@ impl Target for Machine<'_> {
         Duration::from_secs_f64(self.now / 1e3)
     }
 
-    fn guess(&mut self, _head: Head, prefix: &[Token], more: &mut dyn FnMut(Guess) -> bool) {
-        for i in self.at + prefix.len().. {
+    fn guess(&mut self, _head: Head, more: &mut dyn FnMut(Guess) -> bool) {
+        for i in self.at.. {
             self.now += self.price;
             let right = self.chance.next() < self.head.1;
             let token = self.text.get(i).filter(|_| right).copied().unwrap_or(u32::MAX - 1);
@@ -94,8 +94,8 @@ fn run(drafter: &mut dyn Drafter, machine: &mut Machine, prompt: usize) -> Run {
         drafter.propose(machine, &mut block);
         let rest = &machine.text[machine.at..];
         let accepted = block.tokens().iter().zip(rest).take_while(|(a, b)| a == b).count();
-        let disturbed = rows.len() < machine.disturbed && !block.is_empty();
-        let taken = (machine.cost)(block.len() + 1) * if disturbed { 3.0 } else { 1.0 };
+        let disturbed = rows.len() < machine.disturbed.0 && !block.is_empty();
+        let taken = (machine.cost)(block.len() + 1) * if disturbed { machine.disturbed.1 } else { 1.0 };
         let time = Duration::from_secs_f64(taken / 1e3);
         let emitted = &rest[..=accepted];
         drafter.observe(&Outcome { drafted: block.tokens(), accepted, emitted, time });
@@ -108,7 +108,7 @@ fn run(drafter: &mut dyn Drafter, machine: &mut Machine, prompt: usize) -> Run {
 }
 
 fn machine(text: &[Token], cost: Cost, price: f64, head: (f64, f64)) -> Machine<'_> {
-    Machine { text, at: 0, now: 0.0, cost, price, head, chance: Chance(3), disturbed: 0 }
+    Machine { text, at: 0, now: 0.0, cost, price, head, chance: Chance(3), disturbed: (0, 1.0) }
 }
 
 /// Tokens without any order.
@@ -149,7 +149,9 @@ fn a_copy_is_drafted_in_blocks_as_long_as_they_may_be() {
         let run = run(&mut auto(), &mut machine(&text, cost, 0.2 * cost(1), (0.1, 0.1)), 200);
         assert!(run.speedup() > least, "{}", run.speedup());
         // A few passes to find out, then whole blocks but for the end.
-        assert!(run.rows[8..run.rows.len() - 6].iter().all(|&rows| rows == 17 || rows == 1), "{:?}", run.rows);
+        let whole = &run.rows[8..run.rows.len() - 6];
+        // One pass without a block keeps plain decoding's cost known.
+        assert!(whole.iter().filter(|&&rows| rows != 17).count() <= 1 + whole.len() / 48, "{:?}", run.rows);
     }
 }
 
@@ -176,10 +178,15 @@ fn a_text_that_turns_is_followed() {
 
 #[test]
 fn a_machine_that_was_disturbed_at_the_start_is_not_held_to_it() {
-    let text = copied_text(200, 12);
-    let mut disturbed = Machine { disturbed: 40, ..machine(&text, small, 0.2, (0.1, 0.1)) };
+    let text = copied_text(200, 20);
+    let start = |times| Machine { disturbed: (40, times), ..machine(&text, small, 0.2, (0.1, 0.1)) };
+    let mut disturbed = start(3.0);
     let run = run(&mut auto(), &mut disturbed, 200);
     assert!(run.speedup() > 2.0, "{} {:?}", run.speedup(), run.rows);
+    // Blocks that seemed to cost more than they could bring are tried again.
+    let run = self::run(&mut auto(), &mut start(6.0), 200);
+    let late = &run.rows[40 + 100..run.rows.len() - 6];
+    assert!(late.iter().filter(|&&rows| rows < 15).count() <= 1 + late.len() / 48, "{:?}", run.rows);
 }
 
 #[test]

@@ -15,7 +15,7 @@ impl Target for History<'_> {
         Duration::ZERO
     }
 
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
+    fn guess(&mut self, _head: Head, _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 fn proposed(drafter: &mut Suffix, history: &[Token], capacity: usize) -> Block {

@@ -43,7 +43,7 @@ impl Target for Text {
         Duration::ZERO
     }
 
-    fn guess(&mut self, _head: Head, _prefix: &[Token], _more: &mut dyn FnMut(Guess) -> bool) {}
+    fn guess(&mut self, _head: Head, _more: &mut dyn FnMut(Guess) -> bool) {}
 }
 
 struct Run {

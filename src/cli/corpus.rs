@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use draft::{Corpus, CorpusError, Suffix, Token};
+use draft::{Corpus, CorpusError, Token};
 
 use super::setup::Loaded;
 use crate::text::Specials;
@@ -66,9 +66,9 @@ impl Texts {
         Ok(())
     }
 
-    /// A drafter that has read them.
-    pub fn suffix(&self) -> Suffix {
-        Suffix::warmed(&self.tokens)
+    /// All their tokens, each document with an end.
+    pub fn take(&mut self) -> Vec<Token> {
+        std::mem::take(&mut self.tokens)
     }
 
     /// Adds an output to the corpora among the files and writes them, each whole or not at all.

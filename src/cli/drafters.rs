@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use draft::{Cascade, Drafter, Head, Suffix};
+use draft::{Cascade, Drafter, Head, Suffix, Token};
 
 use super::args::ModelArgs;
 use super::setup::{self, Loaded};
@@ -33,13 +33,13 @@ pub enum Who {
 }
 
 impl Who {
-    /// The head's name, if one was asked for by itself.
-    pub fn head(&self) -> Option<&'static str> {
+    /// The head that was asked for by itself, if any.
+    pub fn head(&self) -> Option<Head> {
         match self {
             Who::Auto | Who::Off | Who::Suffix => None,
-            Who::Shallow(_) => Some("shallow"),
-            Who::Mtp => Some("mtp"),
-            Who::Model(_) => Some("model"),
+            Who::Shallow(_) => Some(Head::Shallow),
+            Who::Mtp => Some(Head::Mtp),
+            Who::Model(_) => Some(Head::Model),
         }
     }
 }
@@ -78,21 +78,22 @@ pub struct Crew {
     copies: bool,
     shallow: Option<usize>,
     small: Option<Arc<Model<Cpu>>>,
-    suffix: Option<Suffix>,
+    /// Earlier texts to copy from, each with an end.
+    texts: Vec<Token>,
 }
 
 impl Crew {
     /// Nobody.
     pub fn plain() -> Crew {
-        Crew { name: "plain", heads: Vec::new(), copies: false, shallow: None, small: None, suffix: None }
+        Crew { name: "plain", heads: Vec::new(), copies: false, shallow: None, small: None, texts: Vec::new() }
     }
 
     fn suffix(name: &'static str) -> Crew {
         Crew { name, copies: true, ..Crew::plain() }
     }
 
-    fn head(name: &'static str, head: Head) -> Crew {
-        Crew { name, heads: vec![head], ..Crew::plain() }
+    fn head(head: Head) -> Crew {
+        Crew { name: head.name(), heads: vec![head], ..Crew::plain() }
     }
 
     /// The drafter that was asked for.
@@ -104,16 +105,16 @@ impl Crew {
         match who {
             Who::Auto => Ok(Crew::auto(loaded)),
             Who::Off => Ok(Crew::plain()),
-            Who::Suffix => Ok(Crew::suffix("suffix")),
+            Who::Suffix => Ok(Crew::suffix(Suffix::NAME)),
             Who::Shallow(layers) => {
                 let shallow = Some(exit(*layers, loaded).map_err(at)?);
-                Ok(Crew { shallow, ..Crew::head("shallow", Head::Shallow) })
+                Ok(Crew { shallow, ..Crew::head(Head::Shallow) })
             }
-            Who::Mtp if loaded.model.has_nextn() => Ok(Crew::head("mtp", Head::Mtp)),
+            Who::Mtp if loaded.model.has_nextn() => Ok(Crew::head(Head::Mtp)),
             Who::Mtp => Err(at(Error::new("has no next-token-prediction block (blk.N.nextn.*) to draft with"))),
             Who::Model(path) => {
                 let small = Some(small(path, loaded, args)?);
-                Ok(Crew { small, ..Crew::head("model", Head::Model) })
+                Ok(Crew { small, ..Crew::head(Head::Model) })
             }
         }
     }
@@ -135,15 +136,15 @@ impl Crew {
     pub fn all(loaded: &Loaded) -> Vec<Crew> {
         let auto = Crew::auto(loaded);
         let heads = auto.heads.iter().map(|&head| match head {
-            Head::Shallow => Crew { shallow: auto.shallow, ..Crew::head("shallow", head) },
-            _ => Crew::head("mtp", head),
+            Head::Shallow => Crew { shallow: auto.shallow, ..Crew::head(head) },
+            _ => Crew::head(head),
         });
-        [Crew::suffix("suffix")].into_iter().chain(heads).chain([auto.clone()]).collect()
+        [Crew::suffix(Suffix::NAME)].into_iter().chain(heads).chain([auto.clone()]).collect()
     }
 
-    /// The same, copying from `suffix`'s texts too.
-    pub fn warmed(self, suffix: Suffix) -> Crew {
-        Crew { suffix: Some(suffix), ..self }
+    /// The same, copying from earlier `texts` too, each with an end ([`Suffix::warmed`]).
+    pub fn warmed(self, texts: Vec<Token>) -> Crew {
+        Crew { texts, ..self }
     }
 
     /// Whether anybody drafts.
@@ -153,7 +154,7 @@ impl Crew {
 
     /// A new drafter that has learnt nothing.
     pub fn drafter(&self) -> Option<Box<dyn Drafter>> {
-        let suffix = self.copies.then(|| self.suffix.clone().unwrap_or_default());
+        let suffix = self.copies.then(|| Suffix::warmed(&self.texts));
         let cascade = || Box::new(Cascade::new(self.name, suffix, &self.heads)) as Box<dyn Drafter>;
         self.drafts().then(cascade)
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use draft::{Suffix, Token};
+use draft::{Head, Token};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         (None, typed) => encode(args, &loaded, &typed.unwrap_or_default())?,
     };
     let mut texts = Texts::read(&args.draft.corpus, &loaded)?;
-    let mut sequence = open_sequence(args, &loaded, texts.suffix())?;
+    let mut sequence = open_sequence(args, &loaded, texts.take())?;
     let interrupt = Interrupt::catch()?;
     let mut watch = PromptWatch { bar: None, top: args.top_logits, seen: Vec::new(), interrupt: interrupt.clone() };
     let clock = Instant::now();
@@ -126,10 +126,10 @@ fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>
     setup::encode_prompt(loaded, text, around)
 }
 
-fn open_sequence(args: &GenerateArgs, loaded: &Loaded, suffix: Suffix) -> Result<Sequence<Cpu>> {
+fn open_sequence(args: &GenerateArgs, loaded: &Loaded, texts: Vec<Token>) -> Result<Sequence<Cpu>> {
     let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
     let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
-    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?.warmed(suffix);
+    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?.warmed(texts);
     let mut sequence = Sequence::with_heads(loaded.model.clone(), settings, crew.drafter(), &crew.wanted())?;
     if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
         sequence.resume(path)?;
@@ -342,7 +342,7 @@ struct Summary<'a> {
     /// Where tokens were drawn.
     seed: Option<u64>,
     /// The head that was to draft alone.
-    head: Option<&'static str>,
+    head: Option<Head>,
 }
 
 impl std::fmt::Display for Summary<'_> {
@@ -369,9 +369,9 @@ impl std::fmt::Display for Summary<'_> {
             self.device,
         )?;
         if let Some(head) = self.head {
-            let drafted = m.drafters.iter().find(|(name, _)| *name == head).map_or(0, |(_, share)| share.passes);
+            let drafted = m.drafters.iter().find(|(name, _)| *name == head.name()).map_or(0, |(_, share)| share.passes);
             let verdict = if 10 * drafted < m.passes { ": it does not pay here" } else { "" };
-            write!(f, " | {head} drafted in {drafted} of {} passes{verdict}", m.passes)?;
+            write!(f, " | {} drafted in {drafted} of {} passes{verdict}", head.name(), m.passes)?;
         }
         match self.seed {
             Some(seed) => write!(f, " | seed {seed}]"),

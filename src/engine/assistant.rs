@@ -36,12 +36,12 @@ impl<B: Backend> Assistant<B> {
         Ok(Assistant { model, state, scratch, workspace, tokens: Vec::new() })
     }
 
-    /// Guesses token after token behind `history` and `prefix`, each time following its own guess, while `more` says so
+    /// Guesses token after token behind `history`, each time following its own guess, while `more` says so
     /// and there is room.
-    pub fn guess(&mut self, history: &[Token], prefix: &[Token], more: &mut dyn FnMut(Guess) -> bool) {
+    pub fn guess(&mut self, history: &[Token], more: &mut dyn FnMut(Guess) -> bool) {
         let fits = |t: &Token| (*t as usize) < self.model.vocab();
         let room = self.state.shape().positions;
-        if history.len() + prefix.len() >= room || !history.iter().chain(prefix).all(fits) {
+        if history.len() >= room || !history.iter().all(fits) {
             return;
         }
         let model = self.model.clone();
@@ -49,23 +49,18 @@ impl<B: Backend> Assistant<B> {
             self.state.clear(model.backend());
             self.tokens.clear();
         }
-        let mut rows = prefix.to_vec();
         let waiting = history[self.tokens.len()..].chunks(PREFILL);
         let last = waiting.map(|rows| run(&model, &mut self.workspace, &mut self.state, rows)).last();
         self.tokens.extend_from_slice(&history[self.tokens.len()..]);
-        if let Some(guess) = last.filter(|_| prefix.is_empty()) {
-            if !more(guess) {
-                return;
-            }
-            rows.push(guess.token);
-        }
+        let Some(mut guess) = last.filter(|&guess| more(guess)) else {
+            return;
+        };
         let mut fork = self.state.fork(model.backend(), &mut self.scratch);
-        while fork.state().room() >= rows.len() {
-            let guess = run(&model, &mut self.workspace, fork.state(), &rows);
+        while fork.state().room() > 0 {
+            guess = run(&model, &mut self.workspace, fork.state(), &[guess.token]);
             if !more(guess) {
                 return;
             }
-            rows = vec![guess.token];
         }
     }
 }

@@ -14,21 +14,25 @@ use crate::model::{Model, Workspace};
 use crate::{Error, Result};
 
 /// Chooses the best token, or as the sampler and the constraint say.
-#[derive(Default)]
 pub struct Choice {
-    sampler: Option<Sampler>,
+    sampler: Sampler,
     constraint: Option<Box<dyn Constraint>>,
     logits: Vec<f32>,
 }
 
 impl Choice {
+    /// The best token, always.
+    pub fn greedy() -> Choice {
+        Choice { sampler: Sampler::new(Sampling::default()), constraint: None, logits: Vec::new() }
+    }
+
     /// Sets how tokens are sampled.
     ///
     /// # Errors
     /// If a setting is out of its range.
     pub fn set_sampling(&mut self, sampling: Sampling) -> Result<()> {
         sampling.validate()?;
-        self.sampler = (!sampling.is_plain()).then(|| Sampler::new(sampling));
+        self.sampler = Sampler::new(sampling);
         Ok(())
     }
 
@@ -61,15 +65,13 @@ impl Choice {
         history: &[Token],
     ) -> Token {
         let allowed = self.constraint.as_mut().and_then(|constraint| constraint.mask());
-        let token = match (&mut self.sampler, allowed) {
-            (None, None) => best,
-            (None, Some(mask)) if mask.allows(best) => best,
-            (sampler, allowed) => {
-                self.logits.clear();
-                model.logits(workspace, row, &mut self.logits);
-                let sampler = sampler.get_or_insert_with(|| Sampler::new(Sampling::default()));
-                sampler.choose(&self.logits, history, allowed)
-            }
+        // The device has found the best one already; without sampling it is the choice wherever it is allowed.
+        let token = if self.sampler.settings().is_plain() && allowed.is_none_or(|mask| mask.allows(best)) {
+            best
+        } else {
+            self.logits.clear();
+            model.logits(workspace, row, &mut self.logits);
+            self.sampler.choose(&self.logits, history, allowed)
         };
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(token);

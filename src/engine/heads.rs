@@ -84,23 +84,23 @@ impl<B: Backend> Target for View<'_, B> {
         self.since.elapsed()
     }
 
-    fn guess(&mut self, head: Head, prefix: &[Token], more: &mut dyn FnMut(Guess) -> bool) {
+    fn guess(&mut self, head: Head, more: &mut dyn FnMut(Guess) -> bool) {
         let heads = &mut *self.heads;
         match head {
             Head::Shallow => {
                 if let Some(shallow) = &mut heads.shallow {
-                    let rows = [&self.tokens[self.state.len()..], prefix].concat();
-                    shallow.guess(self.model, self.state, &rows, more);
+                    let rows = &self.tokens[self.state.len()..];
+                    shallow.guess(self.model, self.state, rows, more);
                 }
             }
             Head::Mtp => {
                 if let Some(mtp) = &mut heads.mtp {
-                    mtp.guess(self.model, self.tokens, prefix, more);
+                    mtp.guess(self.model, self.tokens, more);
                 }
             }
             Head::Model => {
                 if let Some(model) = &mut heads.model {
-                    model.guess(self.tokens, prefix, more);
+                    model.guess(self.tokens, more);
                 }
             }
         }

@@ -96,7 +96,7 @@ impl<F: FnMut(Token) -> Option<Finish>> Ends for F {
 /// What a step gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Tokens emitted, in order. Token `i` is the best one of row `i` of the step's pass ([`Sequence::logits`]).
+    /// Tokens emitted, in order. Token `i` was chosen from row `i` of the step's pass ([`Sequence::logits`]).
     pub emitted: Vec<Token>,
     /// Why the output ends here, if it does.
     pub finish: Option<Finish>,
@@ -156,7 +156,7 @@ impl<B: Backend> Sequence<B> {
             checkpoints: Vec::new(),
             drafter,
             heads,
-            choice: Choice::default(),
+            choice: Choice::greedy(),
             block,
             metrics,
             last: None,

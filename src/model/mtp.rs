@@ -123,33 +123,21 @@ impl<B: Backend> Mtp<B> {
         self.asked = 0;
     }
 
-    /// Guesses token after token behind `history` and `prefix`, each time following its own guess, while `more` says so
-    /// and there is room. Without the hidden state before the last token there is nothing to guess from.
-    pub fn guess(
-        &mut self,
-        model: &Model<B>,
-        history: &[Token],
-        prefix: &[Token],
-        more: &mut dyn FnMut(Guess) -> bool,
-    ) {
-        if self.hidden.is_empty() || self.end() != history.len() || history.len() + prefix.len() >= self.positions {
+    /// Guesses token after token behind `history`, each time following its own guess, while `more` says so and there is
+    /// room. Without the hidden state before the last token there is nothing to guess from.
+    pub fn guess(&mut self, model: &Model<B>, history: &[Token], more: &mut dyn FnMut(Guess) -> bool) {
+        if self.hidden.is_empty() || self.end() != history.len() || history.len() >= self.positions {
             return;
         }
         let mut token = self.catch_up(model, history);
         let kept = self.rows;
-        let mut given = prefix.iter();
         let mut own = Vec::with_capacity(self.width);
-        loop {
-            let next = given.next().copied();
-            if next.is_none() && !more(Guess { token, confidence: model.confidence(&self.workspace) }) {
-                break;
-            }
-            if self.base + self.rows >= self.positions {
-                break;
-            }
+        while more(Guess { token, confidence: model.confidence(&self.workspace) })
+            && self.base + self.rows < self.positions
+        {
             own.clear();
             model.backend.read(&self.workspace.last, 0, &mut own);
-            token = self.run(model, &[next.unwrap_or(token)], Hidden::Own(&own));
+            token = self.run(model, &[token], Hidden::Own(&own));
             self.rows += 1;
         }
         self.rows = kept;
