@@ -98,6 +98,35 @@ impl DeltaShape {
     }
 }
 
+/// Where in the model something stands. A device of several parts keeps it on the part that uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Before the layers: embeddings, which are looked up.
+    Input,
+    /// In a layer, counted from 0; what drafts behind the last layer counts on.
+    Layer(usize),
+    /// Behind the layers.
+    Output,
+}
+
+/// What a model will ask of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    /// Of each layer, those that only draft included.
+    pub layers: Vec<Load>,
+    /// Behind the layers.
+    pub output: Load,
+}
+
+/// Bytes of weights.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Held in memory.
+    pub held: usize,
+    /// Read by a pass of one row.
+    pub read: usize,
+}
+
 /// How K and V are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KvFormat {
@@ -157,17 +186,26 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// What runs, for users: device, instruction set, threads.
     fn describe(&self) -> String;
 
+    /// Told once, before anything is put on the device: it decides here what stands where.
+    ///
+    /// # Errors
+    /// If the device's memory does not suffice.
+    fn plan(&mut self, demand: &Demand) -> Result<()>;
+
     /// A weight tensor from its bytes in the file; the CPU keeps the file's own pages.
     ///
     /// # Errors
     /// If the device's memory does not suffice.
-    fn matrix(&self, shape: MatrixShape, format: Format, data: Bytes) -> Result<Self::Matrix>;
+    fn matrix(&self, place: Place, shape: MatrixShape, format: Format, data: Bytes) -> Result<Self::Matrix>;
 
     /// Rows `part` of every matrix in the stack, without a copy: half of a fused tensor.
     fn part(&self, matrix: &Self::Matrix, part: Range<usize>) -> Self::Matrix;
 
     /// A small vector.
-    fn vector(&self, values: &[f32]) -> Self::Vector;
+    ///
+    /// # Errors
+    /// If the device's memory does not suffice.
+    fn vector(&self, place: Place, values: &[f32]) -> Result<Self::Vector>;
 
     /// Room for rows of `width` elements; grows with the passes.
     fn rows(&self, width: usize) -> Self::Rows;
@@ -185,13 +223,13 @@ pub trait Backend: Sized + Send + Sync + 'static {
     ///
     /// # Errors
     /// If the memory does not suffice.
-    fn kv(&self, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv>;
+    fn kv(&self, place: Place, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv>;
 
     /// A zero state whose log holds passes of up to `log_rows` rows.
     ///
     /// # Errors
     /// If the memory does not suffice.
-    fn recurrent(&self, shape: &DeltaShape, log_rows: usize) -> Result<Self::Recurrent>;
+    fn recurrent(&self, place: Place, shape: &DeltaShape, log_rows: usize) -> Result<Self::Recurrent>;
 
     /// Row `row` as f32, appended to `out`.
     fn read(&self, rows: &Self::Rows, row: usize, out: &mut Vec<f32>);

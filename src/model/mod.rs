@@ -44,10 +44,10 @@ impl<B: Backend> Model<B> {
     ///
     /// # Errors
     /// If the file is not a supported model, or the device's memory does not suffice.
-    pub fn load(gguf: &Gguf, backend: B) -> Result<Model<B>> {
-        let load = || {
+    pub fn load(gguf: &Gguf, mut backend: B) -> Result<Model<B>> {
+        let mut load = || {
             let config = Config::from_metadata(gguf.metadata())?;
-            let weights = Weights::load(gguf, &config, &backend)?;
+            let weights = Weights::load(gguf, &config, &mut backend)?;
             Ok((config, weights))
         };
         let (config, weights) = load().map_err(|e: Error| e.at(Path::new(&gguf.name())))?;

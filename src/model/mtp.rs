@@ -18,7 +18,7 @@ use super::Model;
 use super::forward::{Trunk, Workspace, rope_table};
 use super::weights::Nextn;
 use crate::Result;
-use crate::backend::{Backend, KvFormat, Pass};
+use crate::backend::{Backend, KvFormat, Pass, Place};
 use crate::state::Cache;
 
 /// Where more rows than this wait, the cache begins anew with the last ones.
@@ -71,7 +71,7 @@ impl<B: Backend> Mtp<B> {
         };
         let width = model.config.width;
         Ok(Some(Mtp {
-            cache: Cache::Kv(model.backend.kv(&shape, positions, kv)?),
+            cache: Cache::Kv(model.backend.kv(Place::Layer(model.config.layers.len()), &shape, positions, kv)?),
             base: 0,
             rows: 0,
             hidden: vec![0.0; width],

@@ -3,7 +3,7 @@
 //! Owns: which tensors a model has and what shape each must have. Refuses to know: how they are used (`forward`).
 
 use super::config::{Config, FeedForward};
-use crate::backend::{AttentionShape, Backend, DeltaShape, MatrixShape};
+use crate::backend::{AttentionShape, Backend, DeltaShape, Demand, Load, MatrixShape, Place};
 use crate::gguf::Gguf;
 use crate::quant::{Format, canon};
 use crate::state::LayerShape;
@@ -144,6 +144,7 @@ struct Loader<'a, B: Backend> {
     gguf: &'a Gguf,
     backend: &'a B,
     prefix: String,
+    place: Place,
 }
 
 impl<B: Backend> Loader<'_, B> {
@@ -171,7 +172,7 @@ impl<B: Backend> Loader<'_, B> {
 
     fn stack(&self, name: &str, shape: MatrixShape) -> Result<B::Matrix> {
         let (format, data) = self.tensor(name, &[shape.cols, shape.rows, shape.count])?;
-        self.backend.matrix(shape, format, data).map_err(|e| e.about(self.name(name)))
+        self.backend.matrix(self.place, shape, format, data).map_err(|e| e.about(self.name(name)))
     }
 
     /// A small tensor as f32.
@@ -183,7 +184,11 @@ impl<B: Backend> Loader<'_, B> {
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<B::Vector> {
-        Ok(self.backend.vector(&self.values(name, &[len])?))
+        self.to_device(name, &self.values(name, &[len])?)
+    }
+
+    fn to_device(&self, name: &str, values: &[f32]) -> Result<B::Vector> {
+        self.backend.vector(self.place, values).map_err(|e| e.about(self.name(name)))
     }
 
     fn has(&self, name: &str) -> bool {
@@ -230,7 +235,7 @@ impl<B: Backend> Loader<'_, B> {
             attn_gate: self.matrix("attn_gate.weight", shape.value_width(), width)?,
             ssm_beta: self.matrix("ssm_beta.weight", shape.value_heads, width)?,
             ssm_alpha: self.matrix("ssm_alpha.weight", shape.value_heads, width)?,
-            ssm_conv1d: self.backend.vector(&by_tap),
+            ssm_conv1d: self.to_device("ssm_conv1d.weight", &by_tap)?,
             ssm_a: self.vector("ssm_a", shape.value_heads)?,
             ssm_dt: self.vector("ssm_dt.bias", shape.value_heads)?,
             ssm_norm: self.vector("ssm_norm.weight", shape.value_dim)?,
@@ -287,27 +292,52 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
+/// What the model in `gguf` asks of a device, by the names of its tensors: those that no pass reads whole count where they
+/// are held. `output` is the tensor behind the layers.
+fn demand(gguf: &Gguf, config: &Config, output: &str) -> Demand {
+    let mut demand = Demand { layers: vec![Load::default(); config.layers.len() + 1], output: Load::default() };
+    for tensor in gguf.tensors() {
+        let name = tensor.name.as_str();
+        let bytes = gguf.data(name).map_or(0, |data| data.len());
+        if name == output {
+            demand.output = Load { held: bytes, read: bytes };
+        }
+        let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+        let Some(load) = layer.and_then(|layer| demand.layers.get_mut(layer)) else { continue };
+        load.held += bytes;
+        load.read += match config.feed_forward {
+            FeedForward::Moe { experts, routing, .. } if name.ends_with("_exps.weight") => {
+                bytes / experts * routing.used
+            }
+            _ => bytes,
+        };
+    }
+    // What only drafts is read when it drafts.
+    demand.layers[config.layers.len()].read = 0;
+    demand
+}
+
 impl<B: Backend> Weights<B> {
     /// Takes all tensors of the trunk out of `gguf`.
     ///
     /// # Errors
     /// If a tensor is missing, has other dimensions or an unsupported format.
-    pub fn load(gguf: &Gguf, config: &Config, backend: &B) -> Result<Weights<B>> {
-        let top = Loader { gguf, backend, prefix: String::new() };
+    pub fn load(gguf: &Gguf, config: &Config, backend: &mut B) -> Result<Weights<B>> {
+        let layers = config.layers.len();
+        let tied = gguf.tensor("output.weight").is_none();
+        let output = if tied { "token_embd.weight" } else { "output.weight" };
+        backend.plan(&demand(gguf, config, output))?;
+        let backend = &*backend;
+        let at = |prefix: String, place| Loader { gguf, backend, prefix, place };
+        let (input, top) = (at(String::new(), Place::Input), at(String::new(), Place::Output));
         let missing = || Error::new("missing from the file").about("token_embd.weight");
         let vocab = gguf.tensor("token_embd.weight").and_then(|t| t.dims.get(1).copied()).ok_or_else(missing)?;
-        let blk = (0..config.layers.len())
-            .map(|i| {
-                let layer = Loader { gguf, backend, prefix: format!("blk.{i}.") };
-                layer.layer(config, &config.layers[i])
-            })
-            .collect::<Result<_>>()?;
-        let after = Loader { gguf, backend, prefix: format!("blk.{}.", config.layers.len()) };
+        let layer = |i: usize| at(format!("blk.{i}."), Place::Layer(i));
+        let blk = (0..layers).map(|i| layer(i).layer(config, &config.layers[i])).collect::<Result<_>>()?;
+        let after = layer(layers);
         let nextn = config.nextn.map(|shape| after.nextn(config, shape, vocab)).transpose()?.flatten();
-        let tied = !top.has("output.weight");
-        let output = if tied { "token_embd.weight" } else { "output.weight" };
         Ok(Weights {
-            token_embd: top.matrix("token_embd.weight", vocab, config.width)?,
+            token_embd: input.matrix("token_embd.weight", vocab, config.width)?,
             blk,
             output_norm: top.vector("output_norm.weight", config.width)?,
             output: top.matrix(output, vocab, config.width)?,

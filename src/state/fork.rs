@@ -7,7 +7,7 @@
 
 use super::{Cache, LayerShape, State};
 use crate::Result;
-use crate::backend::Backend;
+use crate::backend::{Backend, Place};
 
 /// Recurrent layers to go on with in place of a state's own.
 pub struct Scratch<B: Backend> {
@@ -21,10 +21,10 @@ impl<B: Backend> Scratch<B> {
     /// # Errors
     /// If the device's memory does not suffice.
     pub fn new(backend: &B, state: &State<B>, layers: usize) -> Result<Scratch<B>> {
-        let deltas = state.shape.layers.iter().take(layers).filter_map(|layer| match layer {
+        let deltas = state.shape.layers.iter().take(layers).enumerate().filter_map(|(i, layer)| match layer {
             LayerShape::Attention(_) => None,
             // Rows are kept as they come, one pass after another: nothing is cut, so nothing is logged.
-            LayerShape::Delta(d) => Some(backend.recurrent(d, 0)),
+            LayerShape::Delta(d) => Some(backend.recurrent(Place::Layer(i), d, 0)),
         });
         Ok(Scratch { layers, recurrent: deltas.collect::<Result<_>>()? })
     }

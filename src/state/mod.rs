@@ -7,7 +7,7 @@ mod fork;
 mod snapshot;
 
 use crate::Result;
-use crate::backend::{AttentionShape, Backend, DeltaShape, KvFormat, Pass};
+use crate::backend::{AttentionShape, Backend, DeltaShape, KvFormat, Pass, Place};
 
 pub use fork::{Fork, Scratch};
 pub use snapshot::{Checkpoint, Snapshot};
@@ -96,9 +96,12 @@ impl<B: Backend> State<B> {
         let layers = shape
             .layers
             .iter()
-            .map(|layer| match layer {
-                LayerShape::Attention(a) => Ok(Cache::Kv(backend.kv(a, shape.positions, shape.kv)?)),
-                LayerShape::Delta(d) => Ok(Cache::Recurrent(backend.recurrent(d, shape.log_rows)?)),
+            .enumerate()
+            .map(|(i, layer)| match layer {
+                LayerShape::Attention(a) => {
+                    Ok(Cache::Kv(backend.kv(Place::Layer(i), a, shape.positions, shape.kv)?))
+                }
+                LayerShape::Delta(d) => Ok(Cache::Recurrent(backend.recurrent(Place::Layer(i), d, shape.log_rows)?)),
             })
             .collect::<Result<_>>()?;
         Ok(State { shape, layers, len: 0 })

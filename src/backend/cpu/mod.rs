@@ -13,8 +13,8 @@ mod team;
 use std::ops::Range;
 
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Experts, HeadNorms, KvFormat, MatrixShape, Pass,
-    Qkv, Routing,
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Demand, Experts, HeadNorms, KvFormat, MatrixShape,
+    Pass, Place, Qkv, Routing,
 };
 use crate::Result;
 use crate::gguf::Bytes;
@@ -62,7 +62,12 @@ impl Backend for Cpu {
         format!("cpu, {}, {threads} thread{plural}", self.isa.name())
     }
 
-    fn matrix(&self, shape: MatrixShape, format: Format, data: Bytes) -> Result<Self::Matrix> {
+    fn plan(&mut self, _: &Demand) -> Result<()> {
+        // The operating system pages the file in, or not.
+        Ok(())
+    }
+
+    fn matrix(&self, _: Place, shape: MatrixShape, format: Format, data: Bytes) -> Result<Self::Matrix> {
         Ok(matmul::Matrix::new(shape, format, data))
     }
 
@@ -70,8 +75,8 @@ impl Backend for Cpu {
         matrix.part(part)
     }
 
-    fn vector(&self, values: &[f32]) -> Self::Vector {
-        values.to_vec()
+    fn vector(&self, _: Place, values: &[f32]) -> Result<Self::Vector> {
+        Ok(values.to_vec())
     }
 
     fn rows(&self, width: usize) -> Self::Rows {
@@ -90,11 +95,11 @@ impl Backend for Cpu {
         routes.bytes_read()
     }
 
-    fn kv(&self, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv> {
+    fn kv(&self, _: Place, shape: &AttentionShape, positions: usize, format: KvFormat) -> Result<Self::Kv> {
         attention::Kv::new(shape, positions, format)
     }
 
-    fn recurrent(&self, shape: &DeltaShape, log_rows: usize) -> Result<Self::Recurrent> {
+    fn recurrent(&self, _: Place, shape: &DeltaShape, log_rows: usize) -> Result<Self::Recurrent> {
         Ok(delta::Recurrent::new(shape, log_rows))
     }
 

@@ -1,0 +1,2 @@
+//! Compiles the kernels for this machine's processor.
+fn main() {}

@@ -1,0 +1,19 @@
+// Which kernel files there are. Read by the crate and, as text, by its build script.
+
+/// A kernel file, and the ways it is compiled.
+pub struct Source {
+    /// Its name in `kernels/`, without `.cu`.
+    pub file: &'static str,
+    /// What `VARIANT` is defined as, one compilation each; empty if the file does not ask.
+    pub variants: &'static [&'static str],
+    /// The lowest architecture whose instructions it needs.
+    pub from: u32,
+}
+
+/// Weight formats, as variants of the matrix products.
+pub const QUANTISED: [&str; 13] = [
+    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS",
+];
+
+/// All kernel files.
+pub const SOURCES: [Source; 0] = [];
