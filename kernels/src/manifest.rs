@@ -11,9 +11,8 @@ pub struct Source {
 }
 
 /// Weight formats, as variants of the matrix products.
-pub const QUANTISED: [&str; 13] = [
-    "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS",
-];
+pub const QUANTISED: [&str; 13] =
+    ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"];
 
 /// All kernel files.
 pub const SOURCES: [Source; 0] = [];
