@@ -4,7 +4,9 @@
 //! one. Refuses to know: models and weight files; a kernel's arguments are the business of whoever launches it.
 
 mod driver;
+mod emulator;
 mod manifest;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
+pub use emulator::Emulator;
 pub use manifest::{QUANTISED, SOURCES, Source};

@@ -1,0 +1,578 @@
+// Runs blocks of threads on this machine's processor: fibers, their meetings, guarded memory, and what to say when a kernel
+// reads where it must not.
+#include "emulate.h"
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+#include <unistd.h>
+#ifndef OWN_SWITCH
+#if defined(__x86_64__) || defined(__aarch64__)
+#define OWN_SWITCH 1
+#else
+#define OWN_SWITCH 0
+#endif
+#endif
+#if !OWN_SWITCH
+#include <ucontext.h>
+#endif
+
+namespace emulated {
+
+extern const Entry *const tables[];
+
+constexpr unsigned MOST_THREADS = 1024;
+constexpr size_t MOST_SHARED = 48 * 1024;
+constexpr size_t STACK = 64 * 1024;
+constexpr size_t SIGNAL_STACK = 64 * 1024;
+
+thread_local Fiber *current;
+thread_local uint3 block, block_size, grid_size;
+
+// What is run; `label` names it for people.
+struct Launch {
+    const Entry *entry;
+    const char *label;
+    uint32_t blocks[3], threads[2], shared;
+    // 0: lanes and warps in order; else in an order of its own for each block.
+    uint32_t seed;
+    const uint64_t *args;
+};
+
+// What one host thread needs to run blocks.
+struct Machine {
+    Fiber fibers[MOST_THREADS];
+    Warp warps[MOST_THREADS / 32];
+    char *stacks, *shared_end, *signal_stack;
+    size_t page;
+    // Stacks that are accessible; those not in use.
+    unsigned opened, spare_count, spare[MOST_THREADS];
+    void *home;
+    const Launch *launch;
+    unsigned alive, waiting, votes, last_votes;
+    const Site *barrier_site;
+    uint32_t random;
+    bool failed;
+    char message[320];
+    stack_t old_signal_stack;
+#if !OWN_SWITCH
+    ucontext_t contexts[MOST_THREADS + 1];
+#endif
+};
+
+static thread_local Machine *machine;
+// Where a fiber that never runs again leaves its stack pointer.
+static thread_local void *nowhere;
+
+static size_t page_size() { return (size_t)sysconf(_SC_PAGESIZE); }
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+static char *reserve(size_t bytes) {
+    void *at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? nullptr : (char *)at;
+}
+static bool open_pages(char *at, size_t bytes) { return mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0; }
+
+// ---- Switching stacks: callee-saved registers onto the old one, off the new one. ----
+
+#if OWN_SWITCH
+#define TEXT(x) #x
+#define QUOTED(x) TEXT(x)
+#define SWITCH QUOTED(__USER_LABEL_PREFIX__) "emulated_switch"
+extern "C" void emulated_switch(void **save, void *to);
+#if defined(__x86_64__)
+asm(".text\n.p2align 4\n.globl " SWITCH "\n" SWITCH ":\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
+static void *prepare_stack(char *top, void (*entry)(), unsigned) {
+    void **at = (void **)((uintptr_t)top & ~(uintptr_t)15);
+    *--at = nullptr;  // where entry would return to
+    *--at = (void *)entry;
+    return at - 6;
+}
+#else
+asm(".text\n.p2align 4\n.globl " SWITCH "\n" SWITCH ":\n"
+    "sub sp, sp, #160\n"
+    "stp x19, x20, [sp, #0]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
+    "stp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+    "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+    "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+    "ldp x19, x20, [sp, #0]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
+    "ldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+    "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+    "add sp, sp, #160\nret\n");
+static void *prepare_stack(char *top, void (*entry)(), unsigned) {
+    void **at = (void **)((uintptr_t)top & ~(uintptr_t)15) - 20;
+    at[10] = nullptr;
+    at[11] = (void *)entry;
+    return at;
+}
+#endif
+static void switch_stack(void **save, void *to) { emulated_switch(save, to); }
+#else
+static void switch_stack(void **save, void *to) {
+    if (save == &nowhere) setcontext((ucontext_t *)to);
+    // A fiber begins with its stack pointer.
+    unsigned mine = save == &machine->home ? MOST_THREADS : ((Fiber *)save)->stack;
+    *save = &machine->contexts[mine];
+    swapcontext(&machine->contexts[mine], (ucontext_t *)to);
+}
+static void *prepare_stack(char *top, void (*entry)(), unsigned stack) {
+    ucontext_t *context = &machine->contexts[stack];
+    getcontext(context);
+    context->uc_stack.ss_sp = top - STACK / 2;
+    context->uc_stack.ss_size = STACK / 2;
+    context->uc_link = nullptr;
+    makecontext(context, entry, 0);
+    return context;
+}
+#endif
+
+// ---- Choosing who goes on. ----
+
+static uint32_t draw() {
+    uint32_t &x = machine->random;
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    return x;
+}
+
+static unsigned choose(unsigned ready, unsigned lane) {
+    if (machine->launch->seed == 0) {
+        unsigned above = ready & ~((2u << lane) - 1);
+        return (unsigned)__builtin_ctz(above ? above : ready);
+    }
+    for (unsigned skip = draw() % (unsigned)__builtin_popcount(ready); skip > 0; skip--) ready &= ready - 1;
+    return (unsigned)__builtin_ctz(ready);
+}
+
+static void run_lanes();
+
+static void give_stack(Fiber *fiber) {
+    Machine &m = *machine;
+    fiber->stack = m.spare[--m.spare_count];
+    // The lowest of those never opened, if it is one of them.
+    size_t stride = STACK + m.page;
+    char *bottom = m.stacks + stride * fiber->stack + m.page;
+    if (fiber->stack >= m.opened) {
+        if (!open_pages(bottom, STACK)) abort();
+        m.opened = fiber->stack + 1;
+    }
+    // Tops differ in their low bits: else all lanes would share the same few sets of the cache.
+    fiber->stack_pointer = prepare_stack(bottom + STACK - fiber->stack % 29 * 192, run_lanes, fiber->stack);
+}
+
+static inline void go(void **save, Fiber *to) {
+    if (!to->stack_pointer) give_stack(to);
+    current = to;
+    switch_stack(save, to->stack_pointer);
+}
+
+// The current fiber cannot go on: another of its warp does, or the block decides.
+static inline void leave(void **save) {
+    Warp *warp = current->warp;
+    if (warp->ready) go(save, &warp->lanes[choose(warp->ready, current->lane)]);
+    else switch_stack(save, machine->home);
+}
+
+static void release_barrier() {
+    Machine &m = *machine;
+    m.waiting = 0;
+    m.barrier_site = nullptr;
+    m.last_votes = m.votes;
+    m.votes = 0;
+    unsigned warps = (block_size.x * block_size.y + 31) / 32;
+    for (unsigned i = 0; i < warps; i++) m.warps[i].ready = m.warps[i].alive;
+}
+
+// A fiber's life: its lane, then on the same stack the lanes not yet begun, until one that waits elsewhere must go on.
+static void run_lanes() {
+    for (;;) {
+        Machine &m = *machine;
+        m.launch->entry->run(m.launch->args);
+        Fiber *fiber = current;
+        Warp *warp = fiber->warp;
+        warp->alive &= ~(1u << fiber->lane);
+        warp->ready &= ~(1u << fiber->lane);
+        if (--m.alive && m.waiting == m.alive) release_barrier();
+        Fiber *next = warp->ready ? &warp->lanes[choose(warp->ready, fiber->lane)] : nullptr;
+        if (next && !next->stack_pointer) {
+            next->stack = fiber->stack;
+            next->stack_pointer = fiber;  // begun; set when it waits
+            current = next;
+            continue;
+        }
+        m.spare[m.spare_count++] = fiber->stack;
+        if (next) go(&nowhere, next);
+        switch_stack(&nowhere, m.home);
+        __builtin_unreachable();
+    }
+}
+
+// ---- Meetings. ----
+
+void fail(const Site *site, const char *format, ...) {
+    Machine &m = *machine;
+    char text[200];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    uint3 t = current->thread;
+    snprintf(m.message, sizeof m.message, "block (%u, %u, %u), thread (%u, %u): %s (%s:%d)", block.x, block.y, block.z, t.x,
+             t.y, text, site->file, site->line);
+    m.failed = true;
+    switch_stack(&nowhere, m.home);
+    __builtin_unreachable();
+}
+
+const uint64_t *meet(unsigned mask, uint64_t value, const Site *site) {
+    Fiber *me = current;
+    Warp *warp = me->warp;
+    unsigned bit = 1u << me->lane;
+    if (!(mask & bit)) fail(site, "lane %u is not in the mask %08x it gives", me->lane, mask);
+    if ((warp->alive & mask) != mask)
+        fail(site, "the mask %08x names lanes that have ended (alive: %08x)", mask, warp->alive);
+    Group &group = warp->groups[__builtin_ctz(mask)];
+    if (!group.arrived) {
+        group.mask = mask;
+        group.site = site;
+    } else if (group.mask != mask || group.site != site) {
+        fail(site, "lanes of a warp meet in different places: mask %08x here, mask %08x at %s:%d", mask, group.mask,
+             group.site->file, group.site->line);
+    }
+    uint64_t *values = group.values[group.turn & 1];
+    values[me->lane] = value;
+    group.arrived |= bit;
+    if (group.arrived == mask) {
+        group.arrived = 0;
+        group.turn++;
+        warp->ready |= mask;
+    } else {
+        warp->ready &= ~bit;
+        me->site = site;
+        leave(&me->stack_pointer);
+    }
+    return values;
+}
+
+unsigned barrier(bool vote, const Site *site) {
+    Machine &m = *machine;
+    Fiber *me = current;
+    if (m.barrier_site && m.barrier_site != site)
+        fail(site, "threads of a block wait at different barriers: the others at %s:%d", m.barrier_site->file,
+             m.barrier_site->line);
+    m.barrier_site = site;
+    m.votes += vote;
+    if (++m.waiting == m.alive) {
+        release_barrier();
+    } else {
+        me->warp->ready &= ~(1u << me->lane);
+        me->site = site;
+        leave(&me->stack_pointer);
+    }
+    return m.last_votes;
+}
+
+void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const Site *site) {
+    Warp *warp = current->warp;
+    unsigned lane = current->lane;
+    const Operands *all = warp->operands[warp->groups[0].turn & 1];
+    Operands &mine = warp->operands[warp->groups[0].turn & 1][lane];
+    memcpy(mine.a, a, sizeof a);
+    memcpy(mine.b, b, sizeof b);
+    meet(0xffffffffu, 0, site);
+    for (int i = 0; i < 4; i++) {
+        // Words i / 2 and i / 2 + 2 of A's row, both words of B's column.
+        const Operands *row = all + (lane & ~3u), *column = all + 4 * (2 * (lane & 3) + (i & 1));
+        unsigned sum = (unsigned)d[i];
+        for (int k = 0; k < 4; k++) {
+            sum += (unsigned)dp4a(row[k].a[i / 2], column[k].b[0], 0);
+            sum += (unsigned)dp4a(row[k].a[i / 2 + 2], column[k].b[1], 0);
+        }
+        d[i] = (int)sum;
+    }
+}
+
+void *shared_memory() { return machine->shared_end - round_up(machine->launch->shared, 16); }
+
+// ---- Halves. ----
+
+float half_to_float(unsigned short half) {
+    unsigned sign = (unsigned)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3ff;
+    if (exponent == 31) return __uint_as_float(fraction ? 0x7fffffffu : sign | 0x7f800000u);
+    float magnitude = exponent == 0 ? (float)fraction * 0x1p-24f : __uint_as_float((exponent + 112) << 23 | fraction << 13);
+    return __uint_as_float(sign | __float_as_uint(magnitude));
+}
+
+unsigned short float_to_half(float value) {
+    unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000u) return 0x7fff;
+    // From 65520 on the nearest is infinity.
+    if (magnitude >= 0x477ff000u) return (unsigned short)(sign | 0x7c00);
+    // Below 2^-14 the last place is 2^-24: adding 0.5, whose last place is the same, rounds.
+    if (magnitude < 0x38800000u)
+        return (unsigned short)(sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000u));
+    unsigned rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+    return (unsigned short)(sign | (rounded - 0x38000000u) >> 13);
+}
+
+// ---- A block. ----
+
+static void spare_all(Machine &m) {
+    m.spare_count = MOST_THREADS;
+    for (unsigned i = 0; i < MOST_THREADS; i++) m.spare[i] = MOST_THREADS - 1 - i;
+}
+
+static Machine *own_machine() {
+    if (machine) return machine;
+    size_t page = page_size();
+    char *at = reserve(round_up(sizeof(Machine), page));
+    if (!at || !open_pages(at, round_up(sizeof(Machine), page))) return nullptr;
+    Machine *m = (Machine *)at;
+    m->page = page;
+    m->stacks = reserve((STACK + page) * MOST_THREADS);
+    char *shared = reserve(round_up(MOST_SHARED, page) + page);
+    m->signal_stack = reserve(SIGNAL_STACK);
+    if (!m->stacks || !shared || !m->signal_stack || !open_pages(shared, round_up(MOST_SHARED, page)) ||
+        !open_pages(m->signal_stack, SIGNAL_STACK))
+        return nullptr;
+    m->shared_end = shared + round_up(MOST_SHARED, page);
+    stack_t alternate = {};
+    alternate.ss_sp = m->signal_stack;
+    alternate.ss_size = SIGNAL_STACK;
+    sigaltstack(&alternate, &m->old_signal_stack);
+    spare_all(*m);
+    return machine = m;
+}
+
+static void begin_block(Machine &m, const Launch &launch, uint64_t index) {
+    unsigned threads = launch.threads[0] * launch.threads[1];
+    block_size = {launch.threads[0], launch.threads[1], 1};
+    grid_size = {launch.blocks[0], launch.blocks[1], launch.blocks[2]};
+    uint64_t plane = (uint64_t)grid_size.x * grid_size.y;
+    block = {(unsigned)(index % grid_size.x), (unsigned)(index % plane / grid_size.x), (unsigned)(index / plane)};
+    m.launch = &launch;
+    m.random = launch.seed * 2654435761u ^ (uint32_t)index * 2246822519u ^ 0x9e3779b9u;
+    if (m.random == 0) m.random = 1;
+    if (launch.shared) memset(shared_memory(), 0xff, round_up(launch.shared, 16));
+    for (unsigned i = 0; i < threads; i++)
+        m.fibers[i] = {nullptr, {i % block_size.x, i / block_size.x, 0}, i % 32, 0, &m.warps[i / 32], nullptr};
+    for (unsigned i = 0; 32 * i < threads; i++) {
+        unsigned lanes = threads - 32 * i;
+        m.warps[i].alive = m.warps[i].ready = lanes >= 32 ? ~0u : (1u << lanes) - 1;
+        m.warps[i].lanes = &m.fibers[32 * i];
+    }
+    m.alive = threads;
+    m.waiting = m.votes = 0;
+    m.barrier_site = nullptr;
+    m.failed = false;
+}
+
+static void say_stuck(Machine &m) {
+    unsigned threads = block_size.x * block_size.y, first = 0;
+    while (first + 1 < threads && !(m.fibers[first].warp->alive >> m.fibers[first].lane & 1)) first++;
+    const Fiber &fiber = m.fibers[first];
+    snprintf(m.message, sizeof m.message,
+             "block (%u, %u, %u), thread (%u, %u): waits for ever at %s:%d; of %u threads that have not ended %u wait at a "
+             "barrier",
+             block.x, block.y, block.z, fiber.thread.x, fiber.thread.y, fiber.site->file, fiber.site->line, m.alive,
+             m.waiting);
+    m.failed = true;
+}
+
+static void run_block(Machine &m) {
+    unsigned warps = (block_size.x * block_size.y + 31) / 32;
+    while (m.alive && !m.failed) {
+        bool ran = false;
+        unsigned first = m.launch->seed ? draw() % warps : 0;
+        for (unsigned i = 0; i < warps && !m.failed; i++) {
+            Warp &warp = m.warps[(first + i) % warps];
+            if (!warp.ready) continue;
+            ran = true;
+            go(&m.home, &warp.lanes[choose(warp.ready, 31)]);
+        }
+        if (!ran) say_stuck(m);
+    }
+    current = nullptr;
+    if (!m.failed) return;
+    // The fibers left behind never run again.
+    spare_all(m);
+    for (Warp &warp : m.warps)
+        for (Group &group : warp.groups) group.arrived = 0;
+}
+
+// ---- Memory between inaccessible pages, and faults. ----
+
+struct Known {
+    char *begin;
+    size_t bytes;
+};
+// What the fault handler looks through; memory beyond this many allocations is guarded all the same.
+static Known known[4096];
+
+static void remember(char *begin, size_t bytes) {
+    for (Known &slot : known) {
+        char *none = nullptr;
+        if (__atomic_compare_exchange_n(&slot.begin, &none, begin, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+            slot.bytes = bytes;
+            return;
+        }
+    }
+}
+
+static void forget(char *begin) {
+    for (Known &slot : known) {
+        char *it = begin;
+        if (__atomic_compare_exchange_n(&slot.begin, &it, (char *)nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return;
+    }
+}
+
+// A line for stderr, made without the library, for use in a signal handler.
+struct Line {
+    char text[512];
+    size_t length = 0;
+    void put(const char *s) {
+        while (*s && length < sizeof text) text[length++] = *s++;
+    }
+    void put(uint64_t number, unsigned base = 10) {
+        char digits[24];
+        int n = 23;
+        digits[n] = 0;
+        do digits[--n] = "0123456789abcdef"[number % base];
+        while ((number /= base) != 0);
+        put(digits + n);
+    }
+};
+
+static void place(Line &line, char *at) {
+    Machine &m = *machine;
+    if (at >= m.stacks && at < m.stacks + (STACK + m.page) * MOST_THREADS) return line.put("a thread's local memory, 64 KiB here, is full");
+    if (at >= m.shared_end && at < m.shared_end + m.page) {
+        line.put((uint64_t)(at - m.shared_end));
+        return line.put(" bytes behind the end of shared memory");
+    }
+    for (const Known &slot : known) {
+        char *begin = slot.begin;
+        if (!begin || at + 65536 < begin || at > begin + slot.bytes + 65536) continue;
+        bool before = at < begin;
+        line.put(before ? (uint64_t)(begin - at) : (uint64_t)(at - begin - slot.bytes));
+        line.put(before ? " bytes before an allocation of " : " bytes behind the end of an allocation of ");
+        line.put(slot.bytes);
+        return line.put(" bytes");
+    }
+    line.put("no allocation is near");
+}
+
+static struct sigaction old_actions[3];
+static const int fault_signals[3] = {SIGSEGV, SIGBUS, SIGFPE};
+
+static void on_fault(int signal, siginfo_t *info, void *context) {
+    for (int i = 0; i < 3; i++) {
+        if (fault_signals[i] != signal || (machine && current)) continue;
+        const struct sigaction &old = old_actions[i];
+        if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(signal, info, context);
+        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) return old.sa_handler(signal);
+    }
+    if (machine && current) {
+        Line line;
+        line.put("emulated device: kernel ");
+        line.put(machine->launch->label);
+        line.put(", block (");
+        line.put(block.x);
+        line.put(", ");
+        line.put(block.y);
+        line.put(", ");
+        line.put(block.z);
+        line.put("), thread (");
+        line.put(current->thread.x);
+        line.put(", ");
+        line.put(current->thread.y);
+        if (signal == SIGFPE) {
+            line.put(") divides an integer by zero");
+        } else {
+            line.put(") reads or writes out of bounds at 0x");
+            line.put((uint64_t)(uintptr_t)info->si_addr, 16);
+            line.put(": ");
+            place(line, (char *)info->si_addr);
+        }
+        line.put("\n");
+        if (write(2, line.text, line.length) < 0) _exit(134);
+    }
+    // The instruction runs once more and ends the process as the signal's default.
+    struct sigaction plain = {};
+    plain.sa_handler = SIG_DFL;
+    sigaction(signal, &plain, nullptr);
+}
+
+}  // namespace emulated
+
+using namespace emulated;
+
+// The kernel of that name, or null.
+extern "C" const Entry *emulated_find(const char *file, const char *variant, const char *name) {
+    for (const Entry *const *table = tables; *table; table++)
+        for (const Entry *entry = *table; entry->file; entry++)
+            if (!strcmp(entry->file, file) && !strcmp(entry->variant, variant) && !strcmp(entry->name, name)) return entry;
+    return nullptr;
+}
+
+// Runs one block; a message, valid until this thread's next block, if it fails.
+extern "C" const char *emulated_block(const Launch *launch, uint64_t index) {
+    Machine *m = own_machine();
+    if (!m) return "this process got no memory for threads of a block";
+    begin_block(*m, *launch, index);
+    run_block(*m);
+    return m->failed ? m->message : nullptr;
+}
+
+// Gives back what this host thread keeps for running blocks.
+extern "C" void emulated_end_thread() {
+    Machine *m = machine;
+    if (!m) return;
+    machine = nullptr;
+    sigaltstack(&m->old_signal_stack, nullptr);
+    size_t page = m->page, shared = round_up(MOST_SHARED, page);
+    munmap(m->stacks, (STACK + page) * MOST_THREADS);
+    munmap(m->shared_end - shared, shared + page);
+    munmap(m->signal_stack, SIGNAL_STACK);
+    munmap(m, round_up(sizeof(Machine), page));
+}
+
+// Memory whose last byte, rounded up to 256, is followed by an inaccessible page, and whose first page follows another; all
+// bytes, those before the beginning too, are 0xff. Null if there is none. `front` gets how many bytes lie before.
+extern "C" char *emulated_map(size_t bytes, size_t *front) {
+    size_t page = page_size(), body = round_up(bytes, page);
+    char *all = reserve(body + 2 * page);
+    if (!all) return nullptr;
+    if (!open_pages(all + page, body)) {
+        munmap(all, body + 2 * page);
+        return nullptr;
+    }
+    memset(all + page, 0xff, body);
+    *front = body - round_up(bytes, 256);
+    remember(all + page + *front, bytes);
+    return all + page + *front;
+}
+
+extern "C" void emulated_unmap(char *begin, size_t bytes) {
+    forget(begin);
+    size_t page = page_size(), body = round_up(bytes, page);
+    munmap(begin + round_up(bytes, 256) - body - page, body + 2 * page);
+}
+
+// From now on a fault inside a kernel says which.
+extern "C" void emulated_catch_faults() {
+    struct sigaction action = {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    for (int i = 0; i < 3; i++) sigaction(fault_signals[i], &action, &old_actions[i]);
+}
