@@ -28,14 +28,14 @@ DEVICE void store(void *cache, u32 half, u64 at, float v) {
 DEVICE void norm_rotate(float *head, const float *weight, const float *rope, u32 dim, u32 rope_dim, float eps) {
     float scale = rms_scale(head, dim, eps);
     for (u32 i = lane(); i < dim; i += WARP) head[i] = mul(mul(head[i], scale), weight[i]);
-    __syncwarp();
+    __syncwarp(FULL);
     u32 half = rope_dim / 2;
     for (u32 i = lane(); i < half; i += WARP) {
         float a = head[i], b = head[i + half], c = rope[i], s = rope[i + half];
         head[i] = fma(a, c, -mul(b, s));
         head[i + half] = fma(a, s, mul(b, c));
     }
-    __syncwarp();
+    __syncwarp(FULL);
 }
 
 // Norms and rotates queries and keys in place, appends K and V at position `start`, and clears the rows' maxima.

@@ -200,7 +200,7 @@ impl Backend for Cuda {
     }
 
     fn part(&self, matrix: &Self::Matrix, part: Range<usize>) -> Self::Matrix {
-        matrix.part(part)
+        matrix.part(self, part)
     }
 
     fn vector(&self, place: Place, values: &[f32]) -> Result<Self::Vector> {
