@@ -45,11 +45,21 @@ struct Launch {
     const uint64_t *args;
 };
 
+// A variable in static shared memory.
+struct Variable {
+    const Site *site;
+    char *at;
+};
+
 // What one host thread needs to run blocks.
 struct Machine {
     Fiber fibers[MOST_THREADS];
     Warp warps[MOST_THREADS / 32];
-    char *stacks, *shared_end, *signal_stack;
+    // Dynamic and static shared memory end before a guard page each.
+    char *stacks, *shared_end, *static_end, *signal_stack;
+    Variable variables[64];
+    unsigned variable_count;
+    size_t static_bytes;
     size_t page;
     // Stacks that are accessible; those not in use.
     unsigned opened, spare_count, spare[MOST_THREADS];
@@ -304,6 +314,20 @@ void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const 
 
 void *shared_memory() { return machine->shared_end - round_up(machine->launch->shared, 16); }
 
+void *static_shared(const Site *site, size_t bytes) {
+    Machine &m = *machine;
+    for (unsigned i = 0; i < m.variable_count; i++)
+        if (m.variables[i].site == site) return m.variables[i].at;
+    m.static_bytes += round_up(bytes, 16);
+    if (m.static_bytes + m.launch->shared > MOST_SHARED || m.variable_count == 64)
+        fail(site, "%zu bytes of static and %u of dynamic shared memory: there are %zu, for at most 64 variables", m.static_bytes,
+             m.launch->shared, MOST_SHARED);
+    char *at = m.static_end - m.static_bytes;
+    memset(at, 0xff, round_up(bytes, 16));
+    m.variables[m.variable_count++] = {site, at};
+    return at;
+}
+
 // ---- Halves. ----
 
 float half_to_float(unsigned short half) {
@@ -340,12 +364,14 @@ static Machine *own_machine() {
     Machine *m = (Machine *)at;
     m->page = page;
     m->stacks = reserve((STACK + page) * MOST_THREADS);
-    char *shared = reserve(round_up(MOST_SHARED, page) + page);
+    size_t shared = round_up(MOST_SHARED, page);
+    char *dynamic_shared = reserve(2 * (shared + page)), *static_shared = dynamic_shared + shared + page;
     m->signal_stack = reserve(SIGNAL_STACK);
-    if (!m->stacks || !shared || !m->signal_stack || !open_pages(shared, round_up(MOST_SHARED, page)) ||
-        !open_pages(m->signal_stack, SIGNAL_STACK))
+    if (!m->stacks || !dynamic_shared || !m->signal_stack || !open_pages(dynamic_shared, shared) ||
+        !open_pages(static_shared, shared) || !open_pages(m->signal_stack, SIGNAL_STACK))
         return nullptr;
-    m->shared_end = shared + round_up(MOST_SHARED, page);
+    m->shared_end = dynamic_shared + shared;
+    m->static_end = static_shared + shared;
     stack_t alternate = {};
     alternate.ss_sp = m->signal_stack;
     alternate.ss_size = SIGNAL_STACK;
@@ -374,6 +400,8 @@ static void begin_block(Machine &m, const Launch &launch, uint64_t index) {
     m.alive = threads;
     m.waiting = m.votes = 0;
     m.barrier_site = nullptr;
+    m.variable_count = 0;
+    m.static_bytes = 0;
     m.failed = false;
 }
 
@@ -456,8 +484,9 @@ struct Line {
 static void place(Line &line, char *at) {
     Machine &m = *machine;
     if (at >= m.stacks && at < m.stacks + (STACK + m.page) * MOST_THREADS) return line.put("a thread's local memory, 64 KiB here, is full");
-    if (at >= m.shared_end && at < m.shared_end + m.page) {
-        line.put((uint64_t)(at - m.shared_end));
+    for (char *end : {m.shared_end, m.static_end}) {
+        if (at < end || at >= end + m.page) continue;
+        line.put((uint64_t)(at - end));
         return line.put(" bytes behind the end of shared memory");
     }
     for (const Known &slot : known) {
@@ -542,7 +571,7 @@ extern "C" void emulated_end_thread() {
     sigaltstack(&m->old_signal_stack, nullptr);
     size_t page = m->page, shared = round_up(MOST_SHARED, page);
     munmap(m->stacks, (STACK + page) * MOST_THREADS);
-    munmap(m->shared_end - shared, shared + page);
+    munmap(m->shared_end - shared, 2 * (shared + page));
     munmap(m->signal_stack, SIGNAL_STACK);
     munmap(m, round_up(sizeof(Machine), page));
 }

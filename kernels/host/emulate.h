@@ -23,9 +23,11 @@
 #define __noinline__ __attribute__((noinline, unused))
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
-// Static shared memory: a variable of the function, one for each host thread. It keeps what the last block left, and every
-// thread of the process pays for its size; SHARED is poisoned before each block and ends at an inaccessible page.
-#define __shared__ thread_local
+// Static shared memory: the build script writes HOST_SHARED(type, name, dimensions) where a kernel has __shared__. All shared
+// memory is poisoned for each block and ends at an inaccessible page.
+#define HOST_SHARED(T, name, ...)                                                                                          \
+    typedef T host_##name __VA_ARGS__;                                                                                     \
+    host_##name &name = *(host_##name *)::emulated::static_shared(HOST_HERE, sizeof(host_##name));
 
 #define HOST_INLINE static inline __attribute__((always_inline, unused))
 
@@ -91,7 +93,9 @@ const uint64_t *meet(unsigned mask, uint64_t value, const Site *site);
 unsigned barrier(bool vote, const Site *site);
 // D += A·B by a whole warp.
 void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const Site *site);
+// What a block asked for when it was launched; what the kernel declares at a place in its text.
 void *shared_memory();
+void *static_shared(const Site *site, size_t bytes);
 // Abandons the block.
 [[noreturn]] void fail(const Site *site, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -166,7 +170,7 @@ HOST_INLINE unsigned ballot(const Site *site, unsigned mask, int vote) {
     return bits;
 }
 
-HOST_INLINE void meet_only(const Site *site, unsigned mask = 0xffffffffu) { meet(mask, 0, site); }
+HOST_INLINE unsigned mask_or_all(unsigned mask = 0xffffffffu) { return mask; }
 
 float half_to_float(unsigned short half);
 unsigned short float_to_half(float value);
@@ -194,7 +198,7 @@ static constexpr int warpSize = 32;
 #define __syncthreads_count(vote) ((int)::emulated::barrier((vote) != 0, HOST_HERE))
 #define __syncthreads_or(vote) ((int)(::emulated::barrier((vote) != 0, HOST_HERE) != 0))
 #define __syncthreads_and(vote) ((int)(::emulated::barrier((vote) == 0, HOST_HERE) == 0))
-#define __syncwarp(...) ::emulated::meet_only(HOST_HERE, ##__VA_ARGS__)
+#define __syncwarp(...) ((void)::emulated::meet(::emulated::mask_or_all(__VA_ARGS__), 0, HOST_HERE))
 #define __shfl_sync(...) ::emulated::shuffle<::emulated::INDEX>(HOST_HERE, __VA_ARGS__)
 #define __shfl_up_sync(...) ::emulated::shuffle<::emulated::UP>(HOST_HERE, __VA_ARGS__)
 #define __shfl_down_sync(...) ::emulated::shuffle<::emulated::DOWN>(HOST_HERE, __VA_ARGS__)
