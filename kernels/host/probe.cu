@@ -70,6 +70,13 @@ KERNEL(32, 1) finds(u32 *out) {
     held[threadIdx.x] = 7;
 }
 
+// The same with static shared memory.
+KERNEL(32, 1) finds_static(u32 *out) {
+    __shared__ u32 held[32];
+    out[blockIdx.x * 32 + threadIdx.x] = held[threadIdx.x];
+    held[threadIdx.x] = 7;
+}
+
 // How many threads of a block hold an odd value, said by the barrier.
 KERNEL(256, 1) votes(const u32 *in, i32 *out) {
     u32 v = in[threadIdx.x];
@@ -147,6 +154,14 @@ KERNEL(64, 1) misses_barrier(u32 *out) {
     out[threadIdx.x] = held[(threadIdx.x + 63) & 63];
 }
 
+// The same with static shared memory.
+KERNEL(64, 1) misses_static_barrier(u32 *out) {
+    __shared__ u32 held[64], unused;
+    held[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = held[(threadIdx.x + 63) & 63];
+    unused = 0;
+}
+
 // Two barriers for one block.
 KERNEL(64, 1) parts_at_barrier(u32 *out) {
     if (threadIdx.x < 40) {
@@ -192,6 +207,21 @@ KERNEL(32, 1) writes_behind_shared(u32 *out, i32 index) {
     if (threadIdx.x == 2) held[index] = 1;
     out[threadIdx.x] = held[0];
 }
+
+// Reads behind what it declares.
+KERNEL(32, 1) reads_behind_static(u32 *out, i32 index) {
+    __shared__ u32 held[32];
+    out[threadIdx.x] = held[index];
+}
+
+// Calls itself `depth` deep, 64 bytes at least each time.
+__device__ __noinline__ u32 sink(i32 depth) {
+    volatile u32 held[16];
+    held[depth & 15] = (u32)depth;
+    return depth > 0 ? sink(depth - 1) + held[depth & 15] : 0;
+}
+
+KERNEL(32, 1) sinks(u32 *out, i32 depth) { out[0] = sink(depth); }
 
 // Divides by what it is given.
 KERNEL(32, 1) divides(i32 by, i32 *out) { out[threadIdx.x] = 100 / by; }
