@@ -160,8 +160,9 @@ static unsigned choose(unsigned ready, unsigned lane) {
         unsigned above = ready & ~((2u << lane) - 1);
         return (unsigned)__builtin_ctz(above ? above : ready);
     }
-    for (unsigned skip = draw() % (unsigned)__builtin_popcount(ready); skip > 0; skip--) ready &= ready - 1;
-    return (unsigned)__builtin_ctz(ready);
+    unsigned by = draw() & 31;
+    unsigned turned = ready >> by | ready << (32 - by & 31);
+    return ((unsigned)__builtin_ctz(turned) + by) & 31;
 }
 
 static void run_lanes();
@@ -303,12 +304,8 @@ void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const 
     for (int i = 0; i < 4; i++) {
         // Words i / 2 and i / 2 + 2 of A's row, both words of B's column.
         const Operands *row = all + (lane & ~3u), *column = all + 4 * (2 * (lane & 3) + (i & 1));
-        unsigned sum = (unsigned)d[i];
-        for (int k = 0; k < 4; k++) {
-            sum += (unsigned)dp4a(row[k].a[i / 2], column[k].b[0], 0);
-            sum += (unsigned)dp4a(row[k].a[i / 2 + 2], column[k].b[1], 0);
-        }
-        d[i] = (int)sum;
+        for (int k = 0; k < 4; k++)
+            d[i] = dp4a(row[k].a[i / 2 + 2], column[k].b[1], dp4a(row[k].a[i / 2], column[k].b[0], d[i]));
     }
 }
 

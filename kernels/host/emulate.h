@@ -10,6 +10,9 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#ifdef __SSE4_1__
+#include <smmintrin.h>
+#endif
 
 #define HOST_CUDA 1
 #define KERNEL(threads, blocks) [[maybe_unused]] static void
@@ -268,9 +271,14 @@ HOST_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
     return r;
 }
 HOST_INLINE int dp4a(unsigned a, unsigned b, int c) {
+#ifdef __SSE4_1__
+    __m128i pairs = _mm_madd_epi16(_mm_cvtepi8_epi16(_mm_cvtsi32_si128((int)a)), _mm_cvtepi8_epi16(_mm_cvtsi32_si128((int)b)));
+    return _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_srli_epi64(pairs, 32))) + c;
+#else
     unsigned sum = (unsigned)c;
     for (int i = 0; i < 4; i++) sum += (unsigned)((signed char)(a >> 8 * i) * (signed char)(b >> 8 * i));
     return (int)sum;
+#endif
 }
 HOST_INLINE unsigned __vadd4(unsigned a, unsigned b) {
     return ((a & 0x7f7f7f7fu) + (b & 0x7f7f7f7fu)) ^ ((a ^ b) & 0x80808080u);
