@@ -1,8 +1,8 @@
 //! Compiles every kernel file for this machine's processor, one translation unit for each file and variant.
 //!
-//! Owns: the translation units, the table of kernels, the compiler's flags. Refuses to know: what the kernels do; their names
-//! are found by a scan for `KERNEL(`, and `__shared__`, which no macro can turn into memory of a block, is written anew in a
-//! copy of each file. A unit whose text and flags did not change is not compiled again.
+//! Owns: the translation units, the table of kernels, the compiler's flags. Refuses to know: what the kernels do; their
+//! names are found by a scan for `KERNEL(`, and `__shared__`, which no macro can turn into memory of a block, is
+//! written anew in a copy of each file. A unit whose text and flags did not change is not compiled again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -155,7 +155,8 @@ fn table(units: &[Unit]) -> Unit {
     Unit { name: "table".into(), depends: text.clone(), text }
 }
 
-/// The compiler and what every unit needs: each operation rounded by itself, integers that wrap, no run-time library of C++.
+/// The compiler and what every unit needs: each operation rounded by itself, integers that wrap, no run-time library of
+/// C++.
 fn compiler(texts: &Path) -> cc::Build {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(2).debug(false).warnings(false).cpp_link_stdlib(None).cargo_metadata(false);
@@ -174,9 +175,11 @@ fn compiler(texts: &Path) -> cc::Build {
 fn compile(root: &Path, out: &Path, units: &[Unit], headers: &str) {
     let mut build = compiler(&out.join("text"));
     let flags = format!("{:?}", build.get_compiler().to_command());
-    let host = root.join("host/emulate.cpp");
-    let mut sources =
-        vec![(host.clone(), fs::read_to_string(&host).unwrap_or_else(|e| panic!("{}: {e}", host.display())))];
+    let mut sources = Vec::new();
+    for path in files(root).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cpp")) {
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        sources.push((path, text));
+    }
     for unit in units {
         let path = out.join(format!("{}.cpp", unit.name));
         fs::write(&path, &unit.text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

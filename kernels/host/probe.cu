@@ -14,7 +14,8 @@ KERNEL(256, 1) arguments(const float *a, float x, i32 n, u32 count, float *out) 
 KERNEL(256, 1) places(u32 *out) {
     u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     u32 thread = threadIdx.y * blockDim.x + threadIdx.x;
-    out[block * (blockDim.x * blockDim.y) + thread] = blockIdx.x + 100 * blockIdx.y + 10000 * blockIdx.z + 1000000 * thread;
+    u32 place = blockIdx.x + 100 * blockIdx.y + 10000 * blockIdx.z;
+    out[block * (blockDim.x * blockDim.y) + thread] = place + 1000000 * thread;
 }
 
 // out[8][32]: every way of asking another lane.
@@ -144,6 +145,11 @@ KERNEL(32, 1) slow(u32 rounds, u32 value, u32 *out) {
     u32 v = lane();
     for (u32 i = 0; i < rounds; i++) v = __shfl_xor_sync(FULL, v, 1) + (v >> 31);
     if (lane() == 0) out[0] = value + (v == FULL);
+}
+
+// out[block] = which block in turn it was.
+KERNEL(32, 1) turns(u32 *counter, u32 *out) {
+    if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
 }
 
 // The barrier between writing and reading another warp's value is missing.

@@ -34,7 +34,7 @@ fn the_tree_the_largest_and_a_dot_product_have_the_bits_of_the_specification() {
 #[test]
 fn every_half_widens_and_narrows_to_itself() {
     let device = device(0);
-    let all: Vec<u32> = (0..32_768).map(|i| 2 * i | (2 * i + 1) << 16).collect();
+    let all: Vec<u32> = (0..32_768).map(|i| (2 * i) | ((2 * i + 1) << 16)).collect();
     let (a, wide, back) = (put(&device, &all), room(&device, 65_536), room(&device, 32_768));
     run(&device, "halves", line(256, 256), &[at(&a), at(&wide), at(&back)]).unwrap();
     let (wide, back) = (get(&device, &wide), get(&device, &back));

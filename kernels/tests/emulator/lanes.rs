@@ -149,3 +149,20 @@ fn a_missing_barrier_shows_under_every_random_order() {
         }
     }
 }
+
+#[test]
+fn blocks_run_in_order_or_in_another_that_leaves_none_out() {
+    for seed in SEEDS {
+        for blocks in [1, 2, 60, 64, 97] {
+            let device = device(seed).with_threads(1);
+            let (counter, out) = (put(&device, &[0]), room(&device, blocks));
+            run(&device, "turns", line(blocks as u32, 32), &[at(&counter), at(&out)]).unwrap();
+            let mut turns = get(&device, &out);
+            let in_order = turns.is_sorted();
+            turns.sort_unstable();
+            assert_eq!(turns, (0..blocks as u32).collect::<Vec<_>>(), "seed {seed}");
+            assert!(in_order || seed != 0, "seed {seed}");
+            assert!(!in_order || seed == 0 || blocks < 60, "seed {seed}");
+        }
+    }
+}
