@@ -87,7 +87,7 @@ static unsigned choose(unsigned ready, unsigned lane) {
         return (unsigned)__builtin_ctz(above ? above : ready);
     }
     unsigned by = draw() & 31;
-    unsigned turned = ready >> by | ready << (32 - by & 31);
+    unsigned turned = ready >> by | ready << ((32 - by) & 31);
     return ((unsigned)__builtin_ctz(turned) + by) & 31;
 }
 
