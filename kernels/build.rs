@@ -1,7 +1,8 @@
 //! Compiles every kernel file for this machine's processor, one translation unit for each file and variant.
 //!
-//! Owns: the translation units, the table of kernels, the compiler's flags. Refuses to know: what the kernels do; their names
-//! are found by a scan for `KERNEL(`. A unit whose text and flags did not change is not compiled again.
+//! Owns: the translation units, the table of kernels, the compiler's flags. Refuses to know: what the kernels do; their
+//! names are found by a scan for `KERNEL(`, and `__shared__`, which no macro can turn into memory of a block, is
+//! written anew in a copy of each file. A unit whose text and flags did not change is not compiled again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -19,26 +20,86 @@ const PROBE: Source = Source { file: "probe", variants: &["1", "2"], from: 30 };
 struct Unit {
     name: String,
     text: String,
+    /// What it is made of, headers left out.
+    depends: String,
 }
 
 fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder"));
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo names the output folder"));
     inputs(&root);
+    let texts = copy_texts(&root, &out.join("text"));
     let mut units = Vec::new();
     for source in SOURCES.iter().chain([&PROBE]) {
-        let folder = if source.file == PROBE.file { root.join("host") } else { root.clone() };
-        let path = folder.join(format!("{}.cu", source.file));
-        let text =
-            fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}, named in the manifest: {e}", path.display()));
-        let kernels = kernels_of(&text);
-        assert!(!kernels.is_empty(), "{} has no KERNEL(threads, blocks) name(..)", path.display());
+        let text = texts.iter().find(|(name, _)| *name == format!("{}.cu", source.file));
+        let (_, text) = text.unwrap_or_else(|| panic!("the manifest names {}.cu, which is not there", source.file));
+        let kernels = kernels_of(text);
+        assert!(!kernels.is_empty(), "{}.cu has no KERNEL(threads, blocks) name(..)", source.file);
         let variants = if source.variants.is_empty() { &[""] } else { source.variants };
-        units.extend(variants.iter().map(|variant| unit(source, variant, &kernels)));
+        units.extend(variants.iter().map(|variant| unit(source, variant, &kernels, text)));
     }
     let table = table(&units);
     units.push(table);
-    compile(&root, &out, &units);
+    let headers =
+        texts.iter().filter(|(name, _)| !name.ends_with(".cu")).map(|(_, text)| text.as_str()).collect::<String>();
+    compile(&root, &out, &units, &headers);
+}
+
+/// Copies kernels and headers to `to`, as the host's compiler shall see them; gives back name and text of each.
+fn copy_texts(root: &Path, to: &Path) -> Vec<(String, String)> {
+    fs::create_dir_all(to).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+    let mut texts = Vec::new();
+    for path in files(root) {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        if !path.extension().is_some_and(|e| e == "cu" || e == "cuh" || e == "h") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let text = format!("#line 1 \"{name}\"\n{}", with_shared_variables(&text, &name));
+        fs::write(to.join(&name), &text).unwrap_or_else(|e| panic!("{}: {e}", to.display()));
+        texts.push((name, text));
+    }
+    texts
+}
+
+/// The text with every `__shared__ type name[n], ..;` as `HOST_SHARED(type, name, [n]) ..;`, lines kept.
+fn with_shared_variables(text: &str, file: &str) -> String {
+    const WORD: &str = "__shared__ ";
+    let mut out = String::new();
+    for line in text.lines() {
+        let code = line.split("//").next().unwrap_or("");
+        match code.find(WORD) {
+            Some(at) if !code.trim_start().starts_with('#') => {
+                let declared = code[at + WORD.len()..].trim().strip_suffix(';');
+                let variables = declared.and_then(shared_variables);
+                let expected = "expected on one line: __shared__ type name[n], ..;";
+                out += &code[..at];
+                out += &variables.unwrap_or_else(|| panic!("{file}: {expected}, found: {line}"));
+            }
+            _ => out += line,
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// `type name[n], ..` as macro calls; `None` if it is something else.
+fn shared_variables(declared: &str) -> Option<String> {
+    let mut calls = String::new();
+    let mut kind = "";
+    for (i, declarator) in declared.split(',').enumerate() {
+        let (name, dimensions) = declarator.split_at(declarator.find('[').unwrap_or(declarator.len()));
+        let mut name = name.trim();
+        if i == 0 {
+            (kind, name) = name.rsplit_once(' ')?;
+        }
+        let is_word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ' ');
+        if name.is_empty() || !is_word(name) || !is_word(kind) {
+            return None;
+        }
+        let _ = write!(calls, "HOST_SHARED({kind}, {name}, {}) ", dimensions.trim());
+    }
+    Some(calls)
 }
 
 /// Launch bound and name of every kernel in the text, comments left out.
@@ -62,9 +123,9 @@ fn kernels_of(text: &str) -> Vec<(String, String)> {
 }
 
 /// The file in a namespace of its own, and its kernels as table entries.
-fn unit(source: &Source, variant: &str, kernels: &[(String, String)]) -> Unit {
+fn unit(source: &Source, variant: &str, kernels: &[(String, String)], kernel_text: &str) -> Unit {
     let name = format!("{}_{variant}", source.file);
-    let mut text = String::from("#include \"host/emulate.h\"\n");
+    let mut text = String::from("#include \"emulate.h\"\n");
     if !variant.is_empty() {
         let _ = writeln!(text, "#define VARIANT {variant}");
     }
@@ -75,12 +136,13 @@ fn unit(source: &Source, variant: &str, kernels: &[(String, String)]) -> Unit {
             writeln!(text, "HOST_ENTRY(\"{}\", \"{variant}\", {kernel}, ({threads}), {})", source.file, source.from);
     }
     let _ = writeln!(text, "{{}}}};\n}}");
-    Unit { name, text }
+    let depends = text.clone() + kernel_text;
+    Unit { name, text, depends }
 }
 
 /// The unit that lists the entries of all others.
 fn table(units: &[Unit]) -> Unit {
-    let mut text = String::from("#include \"host/emulate.h\"\n");
+    let mut text = String::from("#include \"emulate.h\"\n");
     for unit in units {
         let _ = writeln!(text, "namespace kernels_{} {{ extern const ::emulated::Entry entries[]; }}", unit.name);
     }
@@ -90,22 +152,18 @@ fn table(units: &[Unit]) -> Unit {
         let _ = writeln!(text, "::kernels_{}::entries,", unit.name);
     }
     text.push_str("nullptr};\n}\n");
-    Unit { name: "table".into(), text }
+    Unit { name: "table".into(), depends: text.clone(), text }
 }
 
-/// The compiler and what every unit needs: each operation rounded by itself, integers that wrap, no run-time library of C++.
-fn compiler(root: &Path) -> cc::Build {
+/// The compiler and what every unit needs: each operation rounded by itself, integers that wrap, no run-time library of
+/// C++.
+fn compiler(texts: &Path) -> cc::Build {
     let mut build = cc::Build::new();
     build.cpp(true).std("c++17").opt_level(2).debug(false).warnings(false).cpp_link_stdlib(None).cargo_metadata(false);
-    for flag in ["contract=off", "wrapv", "no-strict-aliasing", "no-exceptions", "no-rtti", "no-math-errno"] {
-        let flag = if flag.starts_with("contract") { format!("-ffp-{flag}") } else { format!("-f{flag}") };
-        build.flag(flag);
-    }
-    build.flag("-fno-threadsafe-statics").flag("-ftls-model=initial-exec");
-    build
-        .flag_if_supported("-fno-extern-tls-init")
-        .flag_if_supported(format!("-fmacro-prefix-map={}/=", root.display()));
-    build.include(root).include(root.join("host"));
+    let exact = ["-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno"];
+    let bare = ["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-ftls-model=initial-exec"];
+    build.flags(exact.iter().chain(&bare));
+    build.flag_if_supported("-fno-extern-tls-init").include(texts);
     if env::var("CARGO_CFG_TARGET_ARCH").as_deref() == Ok("x86_64") {
         // The emulator asks the processor before it runs anything of this.
         build.flag("-mfma");
@@ -114,23 +172,22 @@ fn compiler(root: &Path) -> cc::Build {
 }
 
 /// Compiles the units that changed, and puts all of them into one library.
-fn compile(root: &Path, out: &Path, units: &[Unit]) {
-    let mut build = compiler(root);
+fn compile(root: &Path, out: &Path, units: &[Unit], headers: &str) {
+    let mut build = compiler(&out.join("text"));
     let flags = format!("{:?}", build.get_compiler().to_command());
-    let shared = headers(root) + &flags;
-    let host = fs::read_to_string(root.join("host/emulate.cpp")).expect("the emulator's text");
-    let mut sources = vec![(root.join("host/emulate.cpp"), host)];
+    let mut sources = Vec::new();
+    for path in files(root).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cpp")) {
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        sources.push((path, text));
+    }
     for unit in units {
         let path = out.join(format!("{}.cpp", unit.name));
-        fs::write(&path, &unit.text).expect("the output folder is writable");
-        let file = unit.text.lines().find_map(|line| line.strip_prefix("#include \"")?.strip_suffix(".cu\""));
-        let kernel = file.map(|file| if file == PROBE.file { format!("host/{file}.cu") } else { format!("{file}.cu") });
-        let kernel = kernel.map_or(String::new(), |file| fs::read_to_string(root.join(file)).expect("read before"));
-        sources.push((path, unit.text.clone() + &kernel));
+        fs::write(&path, &unit.text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        sources.push((path, unit.depends.clone()));
     }
     let stamps: Vec<PathBuf> =
         sources.iter().map(|(path, _)| out.join(path.file_stem().expect("a file")).with_extension("stamp")).collect();
-    let keys: Vec<String> = sources.iter().map(|(_, text)| key(&[text, &shared])).collect();
+    let keys: Vec<String> = sources.iter().map(|(_, text)| key(&[text, headers, &flags])).collect();
     let fresh = |i: usize| -> Option<PathBuf> {
         let stamp = fs::read_to_string(&stamps[i]).ok()?;
         let (old, object) = stamp.split_once('\n')?;
@@ -166,13 +223,6 @@ fn files(root: &Path) -> Vec<PathBuf> {
     }
     paths.sort();
     paths
-}
-
-/// All headers, one after the other.
-fn headers(root: &Path) -> String {
-    let is_header = |path: &&PathBuf| path.extension().is_some_and(|e| e == "cuh" || e == "h");
-    let text = |path: &PathBuf| fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    files(root).iter().filter(is_header).map(text).collect()
 }
 
 fn key(texts: &[&str]) -> String {

@@ -1,83 +1,19 @@
-// Runs blocks of threads on this machine's processor: fibers, their meetings, guarded memory, and what to say when a kernel
-// reads where it must not.
-#include "emulate.h"
-#undef threadIdx
-#undef blockIdx
-#undef blockDim
-#undef gridDim
+// Runs blocks of threads on this machine's processor: fibers, how they meet, what a block is.
+#include "machine.h"
 
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
-#include <sys/mman.h>
-#include <unistd.h>
-#ifndef OWN_SWITCH
-#if defined(__x86_64__) || defined(__aarch64__)
-#define OWN_SWITCH 1
-#else
-#define OWN_SWITCH 0
-#endif
-#endif
-#if !OWN_SWITCH
-#include <ucontext.h>
-#endif
 
 namespace emulated {
 
 extern const Entry *const tables[];
 
-constexpr unsigned MOST_THREADS = 1024;
-constexpr size_t MOST_SHARED = 48 * 1024;
-constexpr size_t STACK = 64 * 1024;
-constexpr size_t SIGNAL_STACK = 64 * 1024;
-
 thread_local Fiber *current;
 thread_local uint3 block, block_size, grid_size;
-
-// What is run; `label` names it for people.
-struct Launch {
-    const Entry *entry;
-    const char *label;
-    uint32_t blocks[3], threads[2], shared;
-    // 0: lanes and warps in order; else in an order of its own for each block.
-    uint32_t seed;
-    const uint64_t *args;
-};
-
-// What one host thread needs to run blocks.
-struct Machine {
-    Fiber fibers[MOST_THREADS];
-    Warp warps[MOST_THREADS / 32];
-    char *stacks, *shared_end, *signal_stack;
-    size_t page;
-    // Stacks that are accessible; those not in use.
-    unsigned opened, spare_count, spare[MOST_THREADS];
-    void *home;
-    const Launch *launch;
-    unsigned alive, waiting, votes, last_votes;
-    const Site *barrier_site;
-    uint32_t random;
-    bool failed;
-    char message[320];
-    stack_t old_signal_stack;
-#if !OWN_SWITCH
-    ucontext_t contexts[MOST_THREADS + 1];
-#endif
-};
-
-static thread_local Machine *machine;
+thread_local Machine *machine;
 // Where a fiber that never runs again leaves its stack pointer.
 static thread_local void *nowhere;
-
-static size_t page_size() { return (size_t)sysconf(_SC_PAGESIZE); }
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-static char *reserve(size_t bytes) {
-    void *at = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return at == MAP_FAILED ? nullptr : (char *)at;
-}
-static bool open_pages(char *at, size_t bytes) { return mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0; }
 
 // ---- Switching stacks: callee-saved registers onto the old one, off the new one. ----
 
@@ -150,8 +86,9 @@ static unsigned choose(unsigned ready, unsigned lane) {
         unsigned above = ready & ~((2u << lane) - 1);
         return (unsigned)__builtin_ctz(above ? above : ready);
     }
-    for (unsigned skip = draw() % (unsigned)__builtin_popcount(ready); skip > 0; skip--) ready &= ready - 1;
-    return (unsigned)__builtin_ctz(ready);
+    unsigned by = draw() & 31;
+    unsigned turned = ready >> by | ready << ((32 - by) & 31);
+    return ((unsigned)__builtin_ctz(turned) + by) & 31;
 }
 
 static void run_lanes();
@@ -227,8 +164,8 @@ void fail(const Site *site, const char *format, ...) {
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
     uint3 t = current->thread;
-    snprintf(m.message, sizeof m.message, "block (%u, %u, %u), thread (%u, %u): %s (%s:%d)", block.x, block.y, block.z, t.x,
-             t.y, text, site->file, site->line);
+    snprintf(m.message, sizeof m.message, "block (%u, %u, %u), thread (%u, %u): %s (%s:%d)", block.x, block.y, block.z,
+             t.x, t.y, text, site->file, site->line);
     m.failed = true;
     switch_stack(&nowhere, m.home);
     __builtin_unreachable();
@@ -293,23 +230,34 @@ void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const 
     for (int i = 0; i < 4; i++) {
         // Words i / 2 and i / 2 + 2 of A's row, both words of B's column.
         const Operands *row = all + (lane & ~3u), *column = all + 4 * (2 * (lane & 3) + (i & 1));
-        unsigned sum = (unsigned)d[i];
-        for (int k = 0; k < 4; k++) {
-            sum += (unsigned)dp4a(row[k].a[i / 2], column[k].b[0], 0);
-            sum += (unsigned)dp4a(row[k].a[i / 2 + 2], column[k].b[1], 0);
-        }
-        d[i] = (int)sum;
+        for (int k = 0; k < 4; k++)
+            d[i] = dp4a(row[k].a[i / 2 + 2], column[k].b[1], dp4a(row[k].a[i / 2], column[k].b[0], d[i]));
     }
 }
 
 void *shared_memory() { return machine->shared_end - round_up(machine->launch->shared, 16); }
+
+void *static_shared(const Site *site, size_t bytes) {
+    Machine &m = *machine;
+    for (unsigned i = 0; i < m.variable_count; i++)
+        if (m.variables[i].site == site) return m.variables[i].at;
+    m.static_bytes += round_up(bytes, 16);
+    if (m.static_bytes + m.launch->shared > MOST_SHARED || m.variable_count == 64)
+        fail(site, "%zu bytes of static and %u of dynamic shared memory: there are %zu, for at most 64 variables",
+             m.static_bytes, m.launch->shared, MOST_SHARED);
+    char *at = m.static_end - m.static_bytes;
+    memset(at, 0xff, round_up(bytes, 16));
+    m.variables[m.variable_count++] = {site, at};
+    return at;
+}
 
 // ---- Halves. ----
 
 float half_to_float(unsigned short half) {
     unsigned sign = (unsigned)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 0x3ff;
     if (exponent == 31) return __uint_as_float(fraction ? 0x7fffffffu : sign | 0x7f800000u);
-    float magnitude = exponent == 0 ? (float)fraction * 0x1p-24f : __uint_as_float((exponent + 112) << 23 | fraction << 13);
+    unsigned normal = (exponent + 112) << 23 | fraction << 13;
+    float magnitude = exponent == 0 ? (float)fraction * 0x1p-24f : __uint_as_float(normal);
     return __uint_as_float(sign | __float_as_uint(magnitude));
 }
 
@@ -340,12 +288,14 @@ static Machine *own_machine() {
     Machine *m = (Machine *)at;
     m->page = page;
     m->stacks = reserve((STACK + page) * MOST_THREADS);
-    char *shared = reserve(round_up(MOST_SHARED, page) + page);
+    size_t shared = round_up(MOST_SHARED, page);
+    char *dynamic_shared = reserve(2 * (shared + page)), *static_shared = dynamic_shared + shared + page;
     m->signal_stack = reserve(SIGNAL_STACK);
-    if (!m->stacks || !shared || !m->signal_stack || !open_pages(shared, round_up(MOST_SHARED, page)) ||
-        !open_pages(m->signal_stack, SIGNAL_STACK))
+    if (!m->stacks || !dynamic_shared || !m->signal_stack || !open_pages(dynamic_shared, shared) ||
+        !open_pages(static_shared, shared) || !open_pages(m->signal_stack, SIGNAL_STACK))
         return nullptr;
-    m->shared_end = shared + round_up(MOST_SHARED, page);
+    m->shared_end = dynamic_shared + shared;
+    m->static_end = static_shared + shared;
     stack_t alternate = {};
     alternate.ss_sp = m->signal_stack;
     alternate.ss_size = SIGNAL_STACK;
@@ -374,6 +324,8 @@ static void begin_block(Machine &m, const Launch &launch, uint64_t index) {
     m.alive = threads;
     m.waiting = m.votes = 0;
     m.barrier_site = nullptr;
+    m.variable_count = 0;
+    m.static_bytes = 0;
     m.failed = false;
 }
 
@@ -382,8 +334,8 @@ static void say_stuck(Machine &m) {
     while (first + 1 < threads && !(m.fibers[first].warp->alive >> m.fibers[first].lane & 1)) first++;
     const Fiber &fiber = m.fibers[first];
     snprintf(m.message, sizeof m.message,
-             "block (%u, %u, %u), thread (%u, %u): waits for ever at %s:%d; of %u threads that have not ended %u wait at a "
-             "barrier",
+             "block (%u, %u, %u), thread (%u, %u): waits for ever at %s:%d; of %u threads that have not "
+             "ended %u wait at a barrier",
              block.x, block.y, block.z, fiber.thread.x, fiber.thread.y, fiber.site->file, fiber.site->line, m.alive,
              m.waiting);
     m.failed = true;
@@ -410,109 +362,6 @@ static void run_block(Machine &m) {
         for (Group &group : warp.groups) group.arrived = 0;
 }
 
-// ---- Memory between inaccessible pages, and faults. ----
-
-struct Known {
-    char *begin;
-    size_t bytes;
-};
-// What the fault handler looks through; memory beyond this many allocations is guarded all the same.
-static Known known[4096];
-
-static void remember(char *begin, size_t bytes) {
-    for (Known &slot : known) {
-        char *none = nullptr;
-        if (__atomic_compare_exchange_n(&slot.begin, &none, begin, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-            slot.bytes = bytes;
-            return;
-        }
-    }
-}
-
-static void forget(char *begin) {
-    for (Known &slot : known) {
-        char *it = begin;
-        if (__atomic_compare_exchange_n(&slot.begin, &it, (char *)nullptr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return;
-    }
-}
-
-// A line for stderr, made without the library, for use in a signal handler.
-struct Line {
-    char text[512];
-    size_t length = 0;
-    void put(const char *s) {
-        while (*s && length < sizeof text) text[length++] = *s++;
-    }
-    void put(uint64_t number, unsigned base = 10) {
-        char digits[24];
-        int n = 23;
-        digits[n] = 0;
-        do digits[--n] = "0123456789abcdef"[number % base];
-        while ((number /= base) != 0);
-        put(digits + n);
-    }
-};
-
-static void place(Line &line, char *at) {
-    Machine &m = *machine;
-    if (at >= m.stacks && at < m.stacks + (STACK + m.page) * MOST_THREADS) return line.put("a thread's local memory, 64 KiB here, is full");
-    if (at >= m.shared_end && at < m.shared_end + m.page) {
-        line.put((uint64_t)(at - m.shared_end));
-        return line.put(" bytes behind the end of shared memory");
-    }
-    for (const Known &slot : known) {
-        char *begin = slot.begin;
-        if (!begin || at + 65536 < begin || at > begin + slot.bytes + 65536) continue;
-        bool before = at < begin;
-        line.put(before ? (uint64_t)(begin - at) : (uint64_t)(at - begin - slot.bytes));
-        line.put(before ? " bytes before an allocation of " : " bytes behind the end of an allocation of ");
-        line.put(slot.bytes);
-        return line.put(" bytes");
-    }
-    line.put("no allocation is near");
-}
-
-static struct sigaction old_actions[3];
-static const int fault_signals[3] = {SIGSEGV, SIGBUS, SIGFPE};
-
-static void on_fault(int signal, siginfo_t *info, void *context) {
-    for (int i = 0; i < 3; i++) {
-        if (fault_signals[i] != signal || (machine && current)) continue;
-        const struct sigaction &old = old_actions[i];
-        if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(signal, info, context);
-        if (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN) return old.sa_handler(signal);
-    }
-    if (machine && current) {
-        Line line;
-        line.put("emulated device: kernel ");
-        line.put(machine->launch->label);
-        line.put(", block (");
-        line.put(block.x);
-        line.put(", ");
-        line.put(block.y);
-        line.put(", ");
-        line.put(block.z);
-        line.put("), thread (");
-        line.put(current->thread.x);
-        line.put(", ");
-        line.put(current->thread.y);
-        if (signal == SIGFPE) {
-            line.put(") divides an integer by zero");
-        } else {
-            line.put(") reads or writes out of bounds at 0x");
-            line.put((uint64_t)(uintptr_t)info->si_addr, 16);
-            line.put(": ");
-            place(line, (char *)info->si_addr);
-        }
-        line.put("\n");
-        if (write(2, line.text, line.length) < 0) _exit(134);
-    }
-    // The instruction runs once more and ends the process as the signal's default.
-    struct sigaction plain = {};
-    plain.sa_handler = SIG_DFL;
-    sigaction(signal, &plain, nullptr);
-}
-
 }  // namespace emulated
 
 using namespace emulated;
@@ -521,7 +370,8 @@ using namespace emulated;
 extern "C" const Entry *emulated_find(const char *file, const char *variant, const char *name) {
     for (const Entry *const *table = tables; *table; table++)
         for (const Entry *entry = *table; entry->file; entry++)
-            if (!strcmp(entry->file, file) && !strcmp(entry->variant, variant) && !strcmp(entry->name, name)) return entry;
+            if (!strcmp(entry->file, file) && !strcmp(entry->variant, variant) && !strcmp(entry->name, name))
+                return entry;
     return nullptr;
 }
 
@@ -542,37 +392,7 @@ extern "C" void emulated_end_thread() {
     sigaltstack(&m->old_signal_stack, nullptr);
     size_t page = m->page, shared = round_up(MOST_SHARED, page);
     munmap(m->stacks, (STACK + page) * MOST_THREADS);
-    munmap(m->shared_end - shared, shared + page);
+    munmap(m->shared_end - shared, 2 * (shared + page));
     munmap(m->signal_stack, SIGNAL_STACK);
     munmap(m, round_up(sizeof(Machine), page));
-}
-
-// Memory whose last byte, rounded up to 256, is followed by an inaccessible page, and whose first page follows another; all
-// bytes, those before the beginning too, are 0xff. Null if there is none. `front` gets how many bytes lie before.
-extern "C" char *emulated_map(size_t bytes, size_t *front) {
-    size_t page = page_size(), body = round_up(bytes, page);
-    char *all = reserve(body + 2 * page);
-    if (!all) return nullptr;
-    if (!open_pages(all + page, body)) {
-        munmap(all, body + 2 * page);
-        return nullptr;
-    }
-    memset(all + page, 0xff, body);
-    *front = body - round_up(bytes, 256);
-    remember(all + page + *front, bytes);
-    return all + page + *front;
-}
-
-extern "C" void emulated_unmap(char *begin, size_t bytes) {
-    forget(begin);
-    size_t page = page_size(), body = round_up(bytes, page);
-    munmap(begin + round_up(bytes, 256) - body - page, body + 2 * page);
-}
-
-// From now on a fault inside a kernel says which.
-extern "C" void emulated_catch_faults() {
-    struct sigaction action = {};
-    action.sa_sigaction = on_fault;
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    for (int i = 0; i < 3; i++) sigaction(fault_signals[i], &action, &old_actions[i]);
 }

@@ -1,7 +1,7 @@
 // What a GPU has and the host lacks, so that the kernels compile unmodified and run on this machine's processor.
 //
-// Every thread of a block is a fiber. A fiber runs until it must wait for others (a shuffle, a barrier), then another of its
-// warp goes on. A block stays on one host thread; several host threads run blocks side by side. Compile with
+// Every thread of a block is a fiber. A fiber runs until it must wait for others (a shuffle, a barrier), then another
+// of its warp goes on. A block stays on one host thread; several host threads run blocks side by side. Compile with
 // -ffp-contract=off: the intrinsics below are plain operators, and each must be rounded by itself.
 #pragma once
 
@@ -10,6 +10,9 @@
 #include <cstring>
 #include <type_traits>
 #include <utility>
+#ifdef __SSE4_1__
+#include <smmintrin.h>
+#endif
 
 #define HOST_CUDA 1
 #define KERNEL(threads, blocks) [[maybe_unused]] static void
@@ -23,18 +26,20 @@
 #define __noinline__ __attribute__((noinline, unused))
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
-// Static shared memory: a variable of the function, one for each host thread. It keeps what the last block left, and every
-// thread of the process pays for its size; SHARED is poisoned before each block and ends at an inaccessible page.
-#define __shared__ thread_local
+// Static shared memory: the build script writes HOST_SHARED(type, name, dimensions) where a kernel has __shared__. All
+// shared memory is poisoned for each block and ends at an inaccessible page.
+#define HOST_SHARED(T, name, ...)                                                                                      \
+    typedef T host_##name __VA_ARGS__;                                                                                 \
+    host_##name &name = *(host_##name *)::emulated::static_shared(HOST_HERE, sizeof(host_##name));
 
 #define HOST_INLINE static inline __attribute__((always_inline, unused))
 
 // Vectors, aligned as on the device.
-#define HOST_VECTORS(T, N)                                                                                                 \
-    struct alignas(2 * sizeof(T)) N##2 { T x, y; };                                                                        \
-    struct N##3 { T x, y, z; };                                                                                            \
-    struct alignas(4 * sizeof(T)) N##4 { T x, y, z, w; };                                                                  \
-    HOST_INLINE N##2 make_##N##2(T x, T y) { return {x, y}; }                                                              \
+#define HOST_VECTORS(T, N)                                                                                             \
+    struct alignas(2 * sizeof(T)) N##2 { T x, y; };                                                                    \
+    struct N##3 { T x, y, z; };                                                                                        \
+    struct alignas(4 * sizeof(T)) N##4 { T x, y, z, w; };                                                              \
+    HOST_INLINE N##2 make_##N##2(T x, T y) { return {x, y}; }                                                          \
     HOST_INLINE N##4 make_##N##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 HOST_VECTORS(float, float)
 HOST_VECTORS(int, int)
@@ -53,7 +58,8 @@ struct Site {
     int line;
 };
 
-// Lanes of one mask that meet; what they bring lies in one of two rows in turn, so that a lane may run ahead by one meeting.
+// Lanes of one mask that meet; what they bring lies in one of two rows in turn, so that a lane may run ahead by one
+// meeting.
 struct Group {
     unsigned arrived, mask, turn;
     const Site *site;
@@ -91,7 +97,9 @@ const uint64_t *meet(unsigned mask, uint64_t value, const Site *site);
 unsigned barrier(bool vote, const Site *site);
 // D += A·B by a whole warp.
 void product(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], const Site *site);
+// What a block asked for when it was launched; what the kernel declares at a place in its text.
 void *shared_memory();
+void *static_shared(const Site *site, size_t bytes);
 // Abandons the block.
 [[noreturn]] void fail(const Site *site, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -106,9 +114,9 @@ struct Entry {
 };
 
 template <class T> constexpr char kind_of() {
-    static_assert(std::is_pointer_v<T> || std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, float>,
-                  "a kernel takes pointers, int, u32 and float");
-    return std::is_pointer_v<T> ? 'p' : std::is_same_v<T, float> ? 'f' : 'i';
+    constexpr bool is_int = std::is_same_v<T, int> || std::is_same_v<T, unsigned>, is_float = std::is_same_v<T, float>;
+    static_assert(std::is_pointer_v<T> || is_int || is_float, "a kernel takes pointers, int, u32 and float");
+    return is_int ? 'i' : is_float ? 'f' : 'p';
 }
 
 template <class T> T argument(uint64_t word) {
@@ -166,7 +174,7 @@ HOST_INLINE unsigned ballot(const Site *site, unsigned mask, int vote) {
     return bits;
 }
 
-HOST_INLINE void meet_only(const Site *site, unsigned mask = 0xffffffffu) { meet(mask, 0, site); }
+HOST_INLINE unsigned mask_or_all(unsigned mask = 0xffffffffu) { return mask; }
 
 float half_to_float(unsigned short half);
 unsigned short float_to_half(float value);
@@ -174,14 +182,14 @@ unsigned short float_to_half(float value);
 }  // namespace emulated
 
 // An entry of the table that a translation unit ends with.
-#define HOST_ENTRY(file, variant, function, threads, from)                                                                 \
-    {file, variant, #function, ::emulated::Call<decltype(&function)>::kinds, threads, from,                                \
+#define HOST_ENTRY(file, variant, function, threads, from)                                                             \
+    {file, variant, #function, ::emulated::Call<decltype(&function)>::kinds, threads, from,                            \
      &::emulated::Call<decltype(&function)>::template run<&function>},
 
-#define HOST_HERE                                                                                                          \
-    ([]() -> const ::emulated::Site * {                                                                                    \
-        static constexpr ::emulated::Site here = {__FILE__, __LINE__};                                                     \
-        return &here;                                                                                                      \
+#define HOST_HERE                                                                                                      \
+    ([]() -> const ::emulated::Site * {                                                                                \
+        static constexpr ::emulated::Site here = {__FILE__, __LINE__};                                                 \
+        return &here;                                                                                                  \
     }())
 
 #define threadIdx (::emulated::current->thread)
@@ -194,7 +202,7 @@ static constexpr int warpSize = 32;
 #define __syncthreads_count(vote) ((int)::emulated::barrier((vote) != 0, HOST_HERE))
 #define __syncthreads_or(vote) ((int)(::emulated::barrier((vote) != 0, HOST_HERE) != 0))
 #define __syncthreads_and(vote) ((int)(::emulated::barrier((vote) == 0, HOST_HERE) == 0))
-#define __syncwarp(...) ::emulated::meet_only(HOST_HERE, ##__VA_ARGS__)
+#define __syncwarp(...) ((void)::emulated::meet(::emulated::mask_or_all(__VA_ARGS__), 0, HOST_HERE))
 #define __shfl_sync(...) ::emulated::shuffle<::emulated::INDEX>(HOST_HERE, __VA_ARGS__)
 #define __shfl_up_sync(...) ::emulated::shuffle<::emulated::UP>(HOST_HERE, __VA_ARGS__)
 #define __shfl_down_sync(...) ::emulated::shuffle<::emulated::DOWN>(HOST_HERE, __VA_ARGS__)
@@ -264,9 +272,16 @@ HOST_INLINE unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
     return r;
 }
 HOST_INLINE int dp4a(unsigned a, unsigned b, int c) {
+#ifdef __SSE4_1__
+    __m128i wide_a = _mm_cvtepi8_epi16(_mm_cvtsi32_si128((int)a));
+    __m128i wide_b = _mm_cvtepi8_epi16(_mm_cvtsi32_si128((int)b));
+    __m128i pairs = _mm_madd_epi16(wide_a, wide_b);
+    return _mm_cvtsi128_si32(_mm_add_epi32(pairs, _mm_srli_epi64(pairs, 32))) + c;
+#else
     unsigned sum = (unsigned)c;
     for (int i = 0; i < 4; i++) sum += (unsigned)((signed char)(a >> 8 * i) * (signed char)(b >> 8 * i));
     return (int)sum;
+#endif
 }
 HOST_INLINE unsigned __vadd4(unsigned a, unsigned b) {
     return ((a & 0x7f7f7f7fu) + (b & 0x7f7f7f7fu)) ^ ((a ^ b) & 0x80808080u);
@@ -281,8 +296,8 @@ template <class T> HOST_INLINE T __ldcg(const T *at) { return *at; }
 template <class T> HOST_INLINE void __stcs(T *at, T value) { *at = value; }
 template <class T> HOST_INLINE void __stcg(T *at, T value) { *at = value; }
 
-#define HOST_ORDER(T)                                                                                                      \
-    HOST_INLINE T min(T a, T b) { return a < b ? a : b; }                                                                  \
+#define HOST_ORDER(T)                                                                                                  \
+    HOST_INLINE T min(T a, T b) { return a < b ? a : b; }                                                              \
     HOST_INLINE T max(T a, T b) { return a > b ? a : b; }
 HOST_ORDER(int)
 HOST_ORDER(unsigned)
@@ -293,25 +308,25 @@ HOST_INLINE float min(float a, float b) { return __builtin_fminf(a, b); }
 HOST_INLINE float max(float a, float b) { return __builtin_fmaxf(a, b); }
 
 // Atomics on integers, between blocks too.
-#define HOST_ATOMIC(name, T, next)                                                                                         \
-    HOST_INLINE T name(T *at, T value) {                                                                                   \
-        T old = __atomic_load_n(at, __ATOMIC_RELAXED);                                                                     \
-        while (!__atomic_compare_exchange_n(at, &old, (T)(next), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {             \
-        }                                                                                                                  \
-        return old;                                                                                                        \
+#define HOST_ATOMIC(name, T, next)                                                                                     \
+    HOST_INLINE T name(T *at, T value) {                                                                               \
+        T old = __atomic_load_n(at, __ATOMIC_RELAXED);                                                                 \
+        while (!__atomic_compare_exchange_n(at, &old, (T)(next), false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {         \
+        }                                                                                                              \
+        return old;                                                                                                    \
     }
-#define HOST_ATOMICS(T)                                                                                                    \
-    HOST_ATOMIC(atomicMax, T, old > value ? old : value)                                                                   \
-    HOST_ATOMIC(atomicMin, T, old < value ? old : value)                                                                   \
-    HOST_INLINE T atomicAnd(T *at, T value) { return __atomic_fetch_and(at, value, __ATOMIC_SEQ_CST); }                    \
-    HOST_INLINE T atomicOr(T *at, T value) { return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST); }                      \
-    HOST_INLINE T atomicXor(T *at, T value) { return __atomic_fetch_xor(at, value, __ATOMIC_SEQ_CST); }                    \
-    HOST_INLINE T atomicAdd(T *at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }                    \
-    HOST_INLINE T atomicSub(T *at, T value) { return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST); }                    \
-    HOST_INLINE T atomicExch(T *at, T value) { return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); }                  \
-    HOST_INLINE T atomicCAS(T *at, T expected, T value) {                                                                  \
-        __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                      \
-        return expected;                                                                                                   \
+#define HOST_ATOMICS(T)                                                                                                \
+    HOST_ATOMIC(atomicMax, T, old > value ? old : value)                                                               \
+    HOST_ATOMIC(atomicMin, T, old < value ? old : value)                                                               \
+    HOST_INLINE T atomicAnd(T *at, T value) { return __atomic_fetch_and(at, value, __ATOMIC_SEQ_CST); }                \
+    HOST_INLINE T atomicOr(T *at, T value) { return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST); }                  \
+    HOST_INLINE T atomicXor(T *at, T value) { return __atomic_fetch_xor(at, value, __ATOMIC_SEQ_CST); }                \
+    HOST_INLINE T atomicAdd(T *at, T value) { return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST); }                \
+    HOST_INLINE T atomicSub(T *at, T value) { return __atomic_fetch_sub(at, value, __ATOMIC_SEQ_CST); }                \
+    HOST_INLINE T atomicExch(T *at, T value) { return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST); }              \
+    HOST_INLINE T atomicCAS(T *at, T expected, T value) {                                                              \
+        __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                  \
+        return expected;                                                                                               \
     }
 HOST_ATOMICS(int)
 HOST_ATOMICS(unsigned)

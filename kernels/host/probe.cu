@@ -14,7 +14,8 @@ KERNEL(256, 1) arguments(const float *a, float x, i32 n, u32 count, float *out) 
 KERNEL(256, 1) places(u32 *out) {
     u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
     u32 thread = threadIdx.y * blockDim.x + threadIdx.x;
-    out[block * (blockDim.x * blockDim.y) + thread] = blockIdx.x + 100 * blockIdx.y + 10000 * blockIdx.z + 1000000 * thread;
+    u32 place = blockIdx.x + 100 * blockIdx.y + 10000 * blockIdx.z;
+    out[block * (blockDim.x * blockDim.y) + thread] = place + 1000000 * thread;
 }
 
 // out[8][32]: every way of asking another lane.
@@ -66,6 +67,13 @@ KERNEL(1024, 1) reverse(const u32 *in, u32 *out) {
 KERNEL(32, 1) finds(u32 *out) {
     SHARED;
     u32 *held = (u32 *)shared_memory;
+    out[blockIdx.x * 32 + threadIdx.x] = held[threadIdx.x];
+    held[threadIdx.x] = 7;
+}
+
+// The same with static shared memory.
+KERNEL(32, 1) finds_static(u32 *out) {
+    __shared__ u32 held[32];
     out[blockIdx.x * 32 + threadIdx.x] = held[threadIdx.x];
     held[threadIdx.x] = 7;
 }
@@ -139,12 +147,25 @@ KERNEL(32, 1) slow(u32 rounds, u32 value, u32 *out) {
     if (lane() == 0) out[0] = value + (v == FULL);
 }
 
+// out[block] = which block in turn it was.
+KERNEL(32, 1) turns(u32 *counter, u32 *out) {
+    if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
+}
+
 // The barrier between writing and reading another warp's value is missing.
 KERNEL(64, 1) misses_barrier(u32 *out) {
     SHARED;
     u32 *held = (u32 *)shared_memory;
     held[threadIdx.x] = threadIdx.x;
     out[threadIdx.x] = held[(threadIdx.x + 63) & 63];
+}
+
+// The same with static shared memory.
+KERNEL(64, 1) misses_static_barrier(u32 *out) {
+    __shared__ u32 held[64], unused;
+    held[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = held[(threadIdx.x + 63) & 63];
+    unused = 0;
 }
 
 // Two barriers for one block.
@@ -192,6 +213,21 @@ KERNEL(32, 1) writes_behind_shared(u32 *out, i32 index) {
     if (threadIdx.x == 2) held[index] = 1;
     out[threadIdx.x] = held[0];
 }
+
+// Reads behind what it declares.
+KERNEL(32, 1) reads_behind_static(u32 *out, i32 index) {
+    __shared__ u32 held[32];
+    out[threadIdx.x] = held[index];
+}
+
+// Calls itself `depth` deep, 64 bytes at least each time.
+__device__ __noinline__ u32 sink(i32 depth) {
+    volatile u32 held[16];
+    held[depth & 15] = (u32)depth;
+    return depth > 0 ? sink(depth - 1) + held[depth & 15] : 0;
+}
+
+KERNEL(32, 1) sinks(u32 *out, i32 depth) { out[0] = sink(depth); }
 
 // Divides by what it is given.
 KERNEL(32, 1) divides(i32 by, i32 *out) { out[threadIdx.x] = 100 / by; }

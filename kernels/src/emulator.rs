@@ -1,10 +1,11 @@
 //! A device made of this machine's processor: it runs the same kernel files, slowly, and says what a kernel does wrong.
 //!
-//! Owns: what a device checks before it queues work. Refuses to know: kernels by name. What goes on asynchronously is in
-//! `stream`, threads of blocks in `pool`, the fibers and guard pages behind `host`.
+//! Owns: what a device checks before it queues work. Refuses to know: kernels by name. What goes on asynchronously is
+//! in `stream`, threads of blocks in `pool`, the fibers and guard pages behind `host`.
 //!
-//! With a seed other than 0, lanes, warps and blocks run in another order each time and the stream dozes where nobody waits
-//! for it, so that a missing barrier or event shows. The first failure of a kernel is kept, and every later call returns it.
+//! With a seed other than 0, lanes, warps and blocks run in another order each time and the stream dozes where nobody
+//! waits for it, so that a missing barrier or event shows. The first failure of a kernel is kept, and every later call
+//! returns it.
 
 mod host;
 mod memory;
@@ -52,8 +53,8 @@ impl Drop for Keep {
 }
 
 impl Emulator {
-    /// A device of 8 GiB that takes itself for one of this architecture (37, 61, 80, ..) and uses all the processor's threads.
-    /// `seed` 0: everything in a fixed order; else in an order of that seed.
+    /// A device of 8 GiB that takes itself for one of this architecture (37, 61, 80, ..) and uses all the processor's
+    /// threads. `seed` 0: everything in a fixed order; else in an order of that seed.
     ///
     /// # Errors
     /// The processor lacks an instruction that the kernels were compiled with, or the system gives no thread.
@@ -80,7 +81,8 @@ impl Emulator {
         self
     }
 
-    /// The same with this many host threads for the blocks of a launch, at least 1. Takes effect before the first launch.
+    /// The same with this many host threads for the blocks of a launch, at least 1. Takes effect before the first
+    /// launch.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         self.queue.threads.store(threads.max(1), Ordering::Relaxed);

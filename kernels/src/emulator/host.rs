@@ -1,6 +1,7 @@
 //! The emulator's C++ half, made safe: finding kernels, running a block, guarded memory.
 //!
-//! Owns: the functions of host/emulate.cpp and the types they share. Refuses to know: streams, accounting, who launches.
+//! Owns: the functions of host/emulate.cpp and the types they share. Refuses to know: streams, accounting, who
+//! launches.
 
 use std::ffi::{CStr, CString, c_char};
 use std::sync::Once;
@@ -110,14 +111,14 @@ impl Launch {
         self.label.to_str().unwrap_or("")
     }
 
-    /// Runs one block on this thread, its lanes in the order that `seed` gives. A kernel that leaves its memory by less than
-    /// the guards see ruins other memory of the process, as on a device.
+    /// Runs one block on this thread, its lanes in the order that `seed` gives. A kernel that leaves its memory by less
+    /// than the guards see ruins other memory of the process, as on a device.
     pub(super) fn run(&self, index: u64, seed: u32) -> Result<()> {
         let Grid { blocks, threads, shared } = self.grid;
         let args = self.args.as_ptr();
         let raw = RawLaunch { entry: self.code.0, label: self.label.as_ptr(), blocks, threads, shared, seed, args };
-        // SAFETY: the kernel gets as many arguments as it has parameters, of their kinds; the grid has at most 1024 threads a
-        // block and `index` is one of its blocks. All that `raw` points at outlives the call.
+        // SAFETY: the kernel gets as many arguments as it has parameters, of their kinds; the grid has at most 1024
+        // threads a block and `index` is one of its blocks. All that `raw` points at outlives the call.
         let message = unsafe { emulated_block(&raw, index) };
         if message.is_null() {
             return Ok(());
@@ -173,8 +174,8 @@ impl Mapping {
     /// Whether what lies between the memory and its guard pages is untouched.
     pub(super) fn margins_whole(&self) -> bool {
         let back = self.bytes.next_multiple_of(256) - self.bytes;
-        // SAFETY: `front` bytes before the beginning and the rest of the last 256 belong to the mapping; only a faulty kernel
-        // writes there, and then any value read will do.
+        // SAFETY: `front` bytes before the beginning and the rest of the last 256 belong to the mapping; only a faulty
+        // kernel writes there, and then any value read will do.
         let (front, back) = unsafe {
             let front = std::slice::from_raw_parts(self.begin.sub(self.front), self.front);
             (front, std::slice::from_raw_parts(self.begin.add(self.bytes), back))

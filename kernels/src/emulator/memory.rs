@@ -1,7 +1,7 @@
 //! What of an emulated device's memory is in use.
 //!
-//! Owns: the list of live allocations, the count of bytes. Refuses to know: what lies in them, and when it may be freed: who
-//! still uses an allocation holds it.
+//! Owns: the list of live allocations, the count of bytes. Refuses to know: what lies in them, and when it may be
+//! freed: who still uses an allocation holds it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,9 +75,9 @@ impl Ledger {
         let free = live.total.saturating_sub(live.used);
         if taken > free {
             let total = live.total;
-            return Err(Error(format!(
-                "emulated device: no room for {bytes} bytes: {free} of {total} are free; ask for less or give the device more"
-            )));
+            let found = format!("{free} of {total} are free");
+            let why = format!("emulated device: no room for {bytes} bytes: {found}; ask for less or give it more");
+            return Err(Error(why));
         }
         let Some(mapping) = Mapping::new(bytes.max(1)) else {
             return Err(Error(format!("emulated device: this machine has no {bytes} bytes of memory left")));

@@ -1,7 +1,7 @@
 //! A stream: work that one thread does in order while whoever asked goes on.
 //!
-//! Owns: the queue, the thread, events, the first failure, which ends all later work. Refuses to know: how memory is counted,
-//! which launches are sensible.
+//! Owns: the queue, the thread, events, the first failure, which ends all later work. Refuses to know: how memory is
+//! counted, which launches are sensible.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
