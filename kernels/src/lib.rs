@@ -7,4 +7,4 @@ mod driver;
 mod manifest;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-pub use manifest::{QUANTISED, SOURCES, Source};
+pub use manifest::{FLOATS, QUANTISED, SOURCES, Source};

@@ -15,5 +15,11 @@ pub const QUANTISED: [&str; 13] = [
     "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS",
 ];
 
+/// Weight formats that stay floats.
+pub const FLOATS: [&str; 3] = ["F32", "F16", "BF16"];
+
 /// All kernel files.
-pub const SOURCES: [Source; 0] = [];
+pub const SOURCES: [Source; 2] = [
+    Source { file: "product_float", variants: &QUANTISED, from: 37 },
+    Source { file: "product_wide", variants: &FLOATS, from: 37 },
+];
