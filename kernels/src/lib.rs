@@ -8,5 +8,4 @@ mod emulator;
 mod manifest;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-pub use emulator::Emulator;
-pub use manifest::{QUANTISED, SOURCES, Source};
+pub use manifest::{FLOATS, QUANTISED, SOURCES, Source};

@@ -118,7 +118,10 @@ pub fn pack<E>(
     mut sink: impl FnMut(usize, &[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
     let row_bytes = shape.cols / format.block_weights() * format.block_bytes();
-    assert!(part.end <= shape.rows && bytes.len() == shape.count * shape.rows * row_bytes, "a tensor has its shape's bytes");
+    assert!(
+        part.end <= shape.rows && bytes.len() == shape.count * shape.rows * row_bytes,
+        "a tensor has its shape's bytes"
+    );
     let mut at = 0;
     for matrix in bytes.chunks_exact((shape.rows * row_bytes).max(1)) {
         let rows = &matrix[part.start * row_bytes..part.end * row_bytes];
@@ -173,7 +176,9 @@ fn pack_row<B: Block>(layout: &Layout, row: &[B], r: usize, tile: &mut [u8]) {
             place(&mut to, r, &low[..layout.low]);
             place(&mut to, r, &high[..layout.high]);
             let pair = match (layout.codes, subs / layout.groups) {
-                (Codes::Crumbs, _) => [scale[2 * g] as u8 | min[2 * g] << 4, scale[2 * g + 1] as u8 | min[2 * g + 1] << 4],
+                (Codes::Crumbs, _) => {
+                    [scale[2 * g] as u8 | min[2 * g] << 4, scale[2 * g + 1] as u8 | min[2 * g + 1] << 4]
+                }
                 (_, 2) => [scale[2 * g] as u8, scale[2 * g + 1] as u8],
                 _ => [scale[g] as u8, min[g]],
             };

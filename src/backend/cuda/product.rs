@@ -240,3 +240,6 @@ fn plan_wide(format: Format, cols: usize, jobs: &[Job], x: Address, places: Plac
     let grid = Grid { blocks: [blocks as u32, groups as u32, tiles as u32], threads: [THREADS, 1], shared: 0 };
     Launch { kernel: Kernel { file: "product_wide", variant: format.name(), name }, grid, args }
 }
+
+#[cfg(test)]
+mod tests;
