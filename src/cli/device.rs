@@ -4,6 +4,7 @@
 //! Refuses to know: commands and models.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -35,6 +36,9 @@ pub struct Emulated {
     /// Of the order in which threads run; 0 for a fixed one.
     pub seed: u32,
 }
+
+/// There wherever the system has found a card and loaded its driver.
+const CONTROL: &str = "/dev/nvidiactl";
 
 /// What may be typed.
 const CHOICES: &str = "auto, cpu, cuda, cuda:N (a card), cuda:N,N... (several) or emu[:DIES][@ARCHITECTURE][#SEED]";
@@ -144,38 +148,45 @@ pub trait Runs {
 /// # Errors
 /// If the device is not there or cannot be used, flags contradict it, or the command fails.
 pub fn run(args: &ModelArgs, command: impl Runs) -> Result<ExitCode> {
-    let processor = Processor { args };
-    let all = Device::Cuda(Vec::new());
-    match &args.device {
-        Device::Cpu => {
-            undivided(args)?;
-            command.on(&processor)
-        }
-        // Instruction sets are the processor's: who names one means it.
-        Device::Auto if args.isa.is_none() && count().is_ok_and(|cards| cards > 0) => match Dies::find(&all) {
-            Ok(dies) => {
-                eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)");
-                divided(args, dies.count())?;
-                command.on(&dies)
-            }
-            Err(e) => {
-                eprintln!("verbatim: running on the processor, for the graphics card cannot be used: {e}");
-                undivided(args)?;
-                command.on(&processor)
-            }
-        },
-        Device::Auto => {
-            undivided(args)?;
-            command.on(&processor)
-        }
-        device => {
-            if args.isa.is_some() {
-                let text = format!("chooses among the processor's instruction sets, and --device is {device}");
-                return Err(Error::new(text).about("--isa"));
-            }
-            let dies = Dies::find(device)?;
+    match dies(args)? {
+        Some(dies) => {
             divided(args, dies.count())?;
             command.on(&dies)
+        }
+        None => {
+            undivided(args)?;
+            command.on(&Processor { args })
+        }
+    }
+}
+
+/// The dies to run on; none for the processor.
+fn dies(args: &ModelArgs) -> Result<Option<Dies>> {
+    match (&args.device, &args.isa) {
+        (Device::Cpu, _) => Ok(None),
+        // Instruction sets are the processor's: who names one means it.
+        (Device::Auto, Some(_)) => Ok(None),
+        (Device::Auto, None) => Ok(cards_here()),
+        (device, None) => Dies::find(device).map(Some),
+        (device, Some(_)) => {
+            let text = format!("chooses among the processor's instruction sets, and --device is {device}");
+            Err(Error::new(text).about("--isa"))
+        }
+    }
+}
+
+/// All cards, if there are any that can be used. Where there is none, nothing is said.
+fn cards_here() -> Option<Dies> {
+    match Dies::find(&Device::Cuda(Vec::new())) {
+        Ok(dies) => {
+            eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)");
+            Some(dies)
+        }
+        Err(e) => {
+            if Path::new(CONTROL).exists() {
+                eprintln!("verbatim: running on the processor, for the graphics card cannot be used: {e}");
+            }
+            None
         }
     }
 }
@@ -215,26 +226,19 @@ impl Open for Processor<'_> {
     }
 }
 
-/// How many cards there are.
-///
-/// # Errors
-/// If there can be none: no driver, or none that is new enough.
-fn count() -> Result<usize> {
-    Err(Error::new("not built yet"))
-}
-
 /// Cards, or what emulates them.
 enum Dies {}
 
 impl Dies {
-    /// Those of `device`.
+    /// Those of `device`, which is not the processor.
     ///
     /// # Errors
-    /// If one is not there or cannot be used.
+    /// If one is not there or cannot be used: what is missing, and how to get it.
     fn find(device: &Device) -> Result<Dies> {
         Err(Error::new("not built yet").about(format!("--device {device}")))
     }
 
+    /// How many.
     fn count(&self) -> usize {
         match *self {}
     }

@@ -1,6 +1,7 @@
 //! The command line.
 //!
-//! Owns: commands, what they print, exit codes. Refuses to know: tensors and devices; it speaks to engine and text.
+//! Owns: commands, what they print, exit codes. Refuses to know: tensors; devices too, but for `device`, which opens them.
+//! It speaks to engine and text.
 //!
 //! Exit codes: 0 success; 1 `check` or `bench` found a difference; 2 bad input, with one sentence on standard error.
 
