@@ -9,5 +9,5 @@ mod emulator;
 mod manifest;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-pub use emulator::Emulator;
+pub use emulator::{Emulator, parameters};
 pub use manifest::{QUANTISED, SOURCES, Source};

@@ -11,8 +11,8 @@ use cudarc::driver::sys;
 
 use super::compiler::{Compiler, Unit};
 use super::context::{Context, Handle, Stream, call};
-use super::sources::{self, Kind};
 use crate::driver::{Arg, Error, Grid, Kernel, Result};
+use crate::emulator;
 
 /// The most arguments of a kernel.
 const ARGUMENTS: usize = 64;
@@ -20,7 +20,8 @@ const ARGUMENTS: usize = 64;
 /// A kernel on the device.
 struct Function {
     raw: Handle<sys::CUfunction>,
-    parameters: Vec<Kind>,
+    /// As the host's compiler of the same text found them.
+    parameters: &'static str,
 }
 
 /// What is loaded on a device.
@@ -84,9 +85,7 @@ impl Code {
     }
 
     fn find(&self, module: Handle<sys::CUmodule>, kernel: &Kernel) -> Result<Function> {
-        let text = sources::text(&format!("{}.cu", kernel.file));
-        let parameters = text.and_then(|text| sources::parameters(text, kernel.name));
-        let (Some(parameters), Ok(name)) = (parameters, CString::new(kernel.name)) else {
+        let (Some(parameters), Ok(name)) = (emulator::parameters(kernel), CString::new(kernel.name)) else {
             return Err(Error(format!("{}: there is no kernel {kernel}", self.context.name)));
         };
         let mut raw = ptr::null_mut();
@@ -106,11 +105,11 @@ impl Code {
                 loaded().expect("what was prepared is loaded")
             }
         };
-        if !function.parameters.iter().copied().eq(args.iter().map(Kind::of)) || args.len() > ARGUMENTS {
-            let found: Vec<_> = args.iter().map(Kind::of).collect();
+        let (expected, found) = (function.parameters, emulator::kinds(args));
+        if expected != found || args.len() > ARGUMENTS {
             return Err(Error(format!(
-                "{}: {kernel} takes {:?}, and was given {found:?}",
-                self.context.name, function.parameters
+                "{}: {kernel}: arguments are '{found}', parameters '{expected}' (p pointer, i int, f float)",
+                self.context.name
             )));
         }
         let mut pointers = [ptr::null_mut::<c_void>(); ARGUMENTS];

@@ -16,10 +16,10 @@ use crate::driver::{Error, Result};
 use crate::manifest::SOURCES;
 
 /// A file, and the variant of it.
-pub type Unit = (&'static str, &'static str);
+pub(super) type Unit = (&'static str, &'static str);
 
 /// What the driver loads.
-pub type Image = Arc<Vec<u8>>;
+type Image = Arc<Vec<u8>>;
 
 /// Compiles kernels, each once for all devices of an architecture that share it.
 #[derive(Clone)]
@@ -46,7 +46,7 @@ impl Compiler {
     }
 
     /// The code of each unit for an architecture, whose driver runs CUDA up to `driver`.
-    pub fn images(&self, architecture: u32, driver: (u32, u32), units: &[Unit]) -> Result<Vec<Image>> {
+    pub(super) fn images(&self, architecture: u32, driver: (u32, u32), units: &[Unit]) -> Result<Vec<Image>> {
         let Shared { nvrtc, cache, state } = &*self.0;
         // Held to the end: a second device that wants the same waits for it and finds it.
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,12 +118,64 @@ fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) ->
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    /// A real compiler: the one that the tests were told of, or what is installed.
+    fn real() -> Option<PathBuf> {
+        let told = std::env::var_os("VERBATIM_NVRTC").map(PathBuf::from);
+        let found = crate::cuda::compilers(told.as_deref()).into_iter().find(|c| c.architectures.contains(&37));
+        if found.is_none() {
+            println!("skipped: no libnvrtc that knows sm_37 is installed, and VERBATIM_NVRTC names none");
+        }
+        Some(found?.path)
+    }
 
     #[test]
     fn results_stand_in_the_order_of_the_items() {
         let items: Vec<usize> = (0..100).collect();
         assert_eq!(side_by_side(&items, |n| n * n), items.iter().map(|n| n * n).collect::<Vec<_>>());
         assert_eq!(side_by_side(&[] as &[usize], |n| *n), []);
+    }
+
+    #[test]
+    fn a_real_compiler_makes_machine_code_once_and_variants_and_architectures_differ() {
+        let Some(nvrtc) = real() else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let compiler = || Compiler::new(Some(nvrtc.clone()), Some(folder.path().to_owned()));
+        let units = [("probe", "1"), ("probe", "2")];
+        let codes = compiler().images(37, (11, 4), &units).unwrap();
+        assert!(codes.iter().all(|code| code.starts_with(b"\x7fELF")) && codes[0] != codes[1]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        // Kept code is believed, so that it can be seen that it is used.
+        let mut kept: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        kept.sort();
+        let (a, b) = (fs::read(&kept[0]).unwrap(), fs::read(&kept[1]).unwrap());
+        fs::write(&kept[0], b).unwrap();
+        fs::write(&kept[1], a).unwrap();
+        let again = compiler().images(37, (11, 4), &units).unwrap();
+        assert!(again[0] == codes[1] && again[1] == codes[0]);
+        let newer = compiler().images(61, (11, 4), &units).unwrap();
+        assert!(newer[0] != codes[0]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn a_card_newer_than_the_compiler_gets_code_for_its_driver_to_compile() {
+        let Some(nvrtc) = real() else { return };
+        let code = Compiler::new(Some(nvrtc), None).images(999, (99, 0), &[("probe", "1")]).unwrap();
+        let text = String::from_utf8_lossy(&code[0]);
+        assert!(text.contains(".target sm_") && text.ends_with('\0'), "{text:.300}");
+    }
+
+    #[test]
+    fn an_error_in_a_kernel_is_told_in_the_compilers_words() {
+        let Some(nvrtc) = real() else { return };
+        let nvrtc = Nvrtc::open(&nvrtc).unwrap();
+        let text = "#include \"warp.cuh\"\nKERNEL(32, 1) bad(int *x) { *x = unknown; }";
+        let headers = sources::closure("canon.cuh");
+        let Error(e) = nvrtc.compile(("bad.cu", text), &headers, Target::Machine(37), &[]).unwrap_err();
+        assert!(e.contains("bad.cu for sm_37") && e.contains("bad.cu(2)") && e.contains("unknown"), "{e}");
     }
 }
