@@ -1,8 +1,8 @@
 //! Compiles every kernel file for this machine's processor, one translation unit for each file and variant.
 //!
-//! Owns: the translation units, the table of kernels, the compiler's flags. Refuses to know: what the kernels do; their
-//! names are found by a scan for `KERNEL(`, and `__shared__`, which no macro can turn into memory of a block, is
-//! written anew in a copy of each file. A unit whose text and flags did not change is not compiled again.
+//! Owns: the translation units, the tables of kernels and of their text, the compiler's flags. Refuses to know: what the
+//! kernels do; their names are found by a scan for `KERNEL(`, and `__shared__`, which no macro can turn into memory of a
+//! block, is written anew in a copy of each file. A unit whose text and flags did not change is not compiled again.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -28,6 +28,7 @@ fn main() {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo names the crate's folder"));
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo names the output folder"));
     inputs(&root);
+    fs::write(out.join("texts.rs"), table_of_texts(&root)).expect("the output folder is writable");
     let texts = copy_texts(&root, &out.join("text"));
     let mut units = Vec::new();
     for source in SOURCES.iter().chain([&PROBE]) {
@@ -138,6 +139,16 @@ fn unit(source: &Source, variant: &str, kernels: &[(String, String)], kernel_tex
     let _ = writeln!(text, "{{}}}};\n}}");
     let depends = text.clone() + kernel_text;
     Unit { name, text, depends }
+}
+
+/// The kernels' files and their text as a table, for the compiler of a graphics card.
+fn table_of_texts(root: &Path) -> String {
+    let mut table = String::from("&[\n");
+    for path in files(root).iter().filter(|path| path.extension().is_some_and(|e| e == "cu" || e == "cuh")) {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("kernel files have plain names");
+        let _ = writeln!(table, "({name:?}, include_str!({path:?})),");
+    }
+    table + "]"
 }
 
 /// The unit that lists the entries of all others.

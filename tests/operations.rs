@@ -60,3 +60,20 @@ fn emulated_devices_give_the_bits_of_the_cpu() {
         }
     }
 }
+
+#[test]
+fn cuda_cards_give_the_bits_of_the_cpu() {
+    let cards = match kernels::cuda::count() {
+        Ok(cards) => cards,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    for card in 0..cards {
+        for dies in [1, 2] {
+            let open = |_| {
+                Arc::new(kernels::cuda::open(card, &kernels::cuda::Compiler::default()).unwrap()) as Arc<dyn Driver>
+            };
+            let device = planned(Cuda::open((0..dies).map(open).collect(), &[]).unwrap());
+            compare(&device, &format!("cuda:{card}, {dies} dies"));
+        }
+    }
+}

@@ -120,7 +120,7 @@ impl Emulator {
         if grid.shared > MOST_SHARED {
             return Err(refuse(format!("{} bytes of shared memory; there are {MOST_SHARED}", grid.shared)));
         }
-        let kinds: String = args.iter().map(kind).collect();
+        let kinds = kinds(args);
         if kinds != code.kinds() {
             let expected = code.kinds();
             return Err(refuse(format!(
@@ -142,6 +142,16 @@ impl Emulator {
         let mark = Arc::clone(event).downcast::<Mark>();
         mark.map_err(|_| Error("emulated device: the event is of another kind of device".into()))
     }
+}
+
+/// What kinds of arguments these are, as [`parameters`] says it.
+pub(crate) fn kinds(args: &[Arg]) -> String {
+    args.iter().map(kind).collect()
+}
+
+/// A letter for each parameter of a kernel: p pointer, i int, f float; `None` if there is no such kernel.
+pub fn parameters(kernel: &Kernel) -> Option<&'static str> {
+    Code::find(kernel).map(Code::kinds)
 }
 
 fn kind(arg: &Arg) -> char {

@@ -18,7 +18,17 @@ pub const QUANTISED: [&str; 13] =
 pub const FLOATS: [&str; 3] = ["F32", "F16", "BF16"];
 
 /// All kernel files.
-pub const SOURCES: [Source; 2] = [
-    Source { file: "product_float", variants: &QUANTISED, from: 37 },
+pub const SOURCES: [Source; 7] = [
+    plain("rows"),
+    plain("attention"),
+    plain("delta"),
+    plain("moe"),
+    plain("select"),
     Source { file: "product_wide", variants: &FLOATS, from: 37 },
+    Source { file: "product_float", variants: &QUANTISED, from: 37 },
 ];
+
+/// A file that is compiled once, for every architecture.
+const fn plain(file: &'static str) -> Source {
+    Source { file, variants: &[], from: 37 }
+}

@@ -5,8 +5,8 @@
 use verbatim::backend::cpu::Cpu;
 use verbatim::backend::cuda::Cuda;
 use verbatim::backend::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Experts, HeadNorms, KvFormat, MatrixShape, Pass, Place,
-    Qkv, Routing,
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Experts, HeadNorms, KvFormat, MatrixShape, Pass,
+    Place, Qkv, Routing,
 };
 use verbatim::gguf::Bytes;
 use verbatim::quant::Format;
@@ -63,7 +63,8 @@ pub fn all() -> Vec<Case> {
         }
     }
     for (experts, used, n) in [(4, 2, 1), (8, 8, 3), (64, 8, 5), (256, 8, 1), (256, 8, 17), (300, 3, 40)] {
-        for (format, down) in [(Format::Q3_K, Format::Q4_K), (Format::Q8_0, Format::Q8_0), (Format::BF16, Format::F32)] {
+        for (format, down) in [(Format::Q3_K, Format::Q4_K), (Format::Q8_0, Format::Q8_0), (Format::BF16, Format::F32)]
+        {
             for fused in [false, true] {
                 all.push(case(Route { experts, used, n, format, down, fused }));
             }
@@ -249,7 +250,14 @@ struct Attend {
 impl Work for Attend {
     fn name(&self) -> String {
         let s = self.shape;
-        format!("attention {} on {}, {} wide, {}, {:?} rows", s.heads, s.kv_heads, s.head_dim, self.kv.name(), self.passes)
+        format!(
+            "attention {} on {}, {} wide, {}, {:?} rows",
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            self.kv.name(),
+            self.passes
+        )
     }
 
     fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
@@ -288,7 +296,14 @@ struct Recur {
 }
 
 impl Recur {
-    fn pass<B: Backend>(&self, b: &B, random: &mut Random, weights: &[B::Vector], rows: usize, state: &mut B::Recurrent) -> B::Rows {
+    fn pass<B: Backend>(
+        &self,
+        b: &B,
+        random: &mut Random,
+        weights: &[B::Vector],
+        rows: usize,
+        state: &mut B::Recurrent,
+    ) -> B::Rows {
         let s = self.shape;
         let mut y = b.rows(s.value_width());
         b.pass(|pass| {
