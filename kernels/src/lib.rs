@@ -9,9 +9,5 @@ mod emulator;
 mod manifest;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-<<<<<<< HEAD
-pub use manifest::{FLOATS, QUANTISED, SOURCES, Source};
-=======
 pub use emulator::{Emulator, parameters};
-pub use manifest::{QUANTISED, SOURCES, Source};
->>>>>>> h-drv
+pub use manifest::{FLOATS, QUANTISED, SOURCES, Source};

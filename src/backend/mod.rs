@@ -4,6 +4,7 @@
 //! no layers here, only operations. Every operation takes rows `1..=N` and gives each row the bits it would get alone.
 
 pub mod cpu;
+pub mod cuda;
 pub mod profile;
 
 use std::ops::Range;

@@ -4,13 +4,16 @@
 //! Refuses to know: commands and models.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use kernels::{Driver, Emulator, cuda};
 
 use super::args::ModelArgs;
 use super::setup;
-use crate::backend::{Backend, cpu::Cpu};
+use crate::backend::{Backend, cpu::Cpu, cuda::Cuda};
 use crate::{Error, Result};
 
 /// A device, as typed.
@@ -60,7 +63,7 @@ impl FromStr for Device {
             ("cpu", "") => Ok(Device::Cpu),
             ("cuda", "") => Ok(Device::Cuda(Vec::new())),
             ("cuda", rest) => match rest.strip_prefix(':') {
-                Some(list) => cards(list).map(Device::Cuda),
+                Some(list) => numbers(list).map(Device::Cuda),
                 None => Err(format!("expected `:` and the numbers of cards behind `cuda`, found `{rest}`")),
             },
             ("emu", rest) => emulated(rest).map(Device::Emulated),
@@ -70,7 +73,7 @@ impl FromStr for Device {
 }
 
 /// The numbers of cards behind `cuda:`.
-fn cards(list: &str) -> std::result::Result<Vec<usize>, String> {
+fn numbers(list: &str) -> std::result::Result<Vec<usize>, String> {
     let number = |text: &str| {
         let found = || format!("expected numbers of cards from 0, comma separated, behind `cuda:`, found `{text}`");
         text.parse::<u8>().map(usize::from).map_err(|_| found())
@@ -227,7 +230,10 @@ impl Open for Processor<'_> {
 }
 
 /// Cards, or what emulates them.
-enum Dies {}
+struct Dies {
+    device: Device,
+    drivers: Vec<Arc<dyn Driver>>,
+}
 
 impl Dies {
     /// Those of `device`, which is not the processor.
@@ -235,26 +241,53 @@ impl Dies {
     /// # Errors
     /// If one is not there or cannot be used: what is missing, and how to get it.
     fn find(device: &Device) -> Result<Dies> {
-        Err(Error::new("not built yet").about(format!("--device {device}")))
+        let drivers = match device {
+            Device::Emulated(emulated) => emulators(*emulated),
+            Device::Cuda(named) => cards(named),
+            Device::Auto | Device::Cpu => unreachable!("the processor has no dies"),
+        };
+        let drivers = drivers.map_err(|e| Error::new(e.0).about(format!("--device {device}")))?;
+        Ok(Dies { device: device.clone(), drivers })
     }
 
     /// How many.
     fn count(&self) -> usize {
-        match *self {}
+        self.drivers.len()
     }
 }
 
+fn emulators(Emulated { dies, architecture, seed }: Emulated) -> kernels::Result<Vec<Arc<dyn Driver>>> {
+    let one = |_| Ok(Arc::new(Emulator::new(architecture, seed)?) as Arc<dyn Driver>);
+    (0..dies).map(one).collect()
+}
+
+/// The cards of these numbers, all if there is none.
+fn cards(named: &[usize]) -> kernels::Result<Vec<Arc<dyn Driver>>> {
+    let all: Vec<usize> = (0..cuda::count()?).collect();
+    let compiler = cuda::Compiler::new(None, cache());
+    let one = |&card: &usize| Ok(Arc::new(cuda::open(card, &compiler)?) as Arc<dyn Driver>);
+    if named.is_empty() { &all } else { named }.iter().map(one).collect()
+}
+
+/// Where compiled kernels are kept: the user's folder for what can be made again.
+pub fn cache() -> Option<PathBuf> {
+    let given = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || std::env::home_dir().map(|home| home.join(".cache"));
+    Some(given.or_else(home)?.join("verbatim"))
+}
+
 impl fmt::Display for Dies {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.drivers.iter().map(|driver| driver.describe()).collect();
+        f.write_str(&names.join(", "))
     }
 }
 
 impl Open for Dies {
-    type B = Cpu;
+    type B = Cuda;
 
-    fn open(&self, _: &[usize]) -> Result<Cpu> {
-        match *self {}
+    fn open(&self, split: &[usize]) -> Result<Cuda> {
+        Cuda::open(self.drivers.clone(), split).map_err(|e| e.about(format!("--device {}", self.device)))
     }
 }
 

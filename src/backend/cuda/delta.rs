@@ -63,7 +63,8 @@ impl Recurrent {
     pub fn new(die: &Die, shape: &DeltaShape, log_rows: usize) -> Result<Recurrent> {
         if shape.key_dim > KEY || !shape.key_dim.is_multiple_of(4) || shape.taps > TAPS {
             let (key, taps) = (shape.key_dim, shape.taps);
-            let text = format!("state of {key} elements and a convolution of {taps}: CUDA devices take {KEY} and {TAPS}");
+            let text =
+                format!("state of {key} elements and a convolution of {taps}: CUDA devices take {KEY} and {TAPS}");
             return Err(Error::new(text));
         }
         let room = |len: usize| die.name(die.driver().allocate((4 * len).max(4)));
@@ -284,12 +285,23 @@ impl CudaPass<'_> {
                     int(s.value_dim),
                 ];
                 let blocks = grid([s.value_dim.div_ceil(COLUMNS), s.value_heads, 1], 4 * COLUMNS, 0);
-                die.launch(Launch { stage: "rollback", kernel: REPLAY, grid: blocks, args: &args, bytes: 8 * s.state_len() })?;
+                die.launch(Launch {
+                    stage: "rollback",
+                    kernel: REPLAY,
+                    grid: blocks,
+                    args: &args,
+                    bytes: 8 * s.state_len(),
+                })?;
                 let (channels, slots) = (s.channels(), s.taps - 1);
-                let args =
-                    [Arg::At(inputs), Arg::At(window), Arg::At(next), int(keep), int(channels), int(slots)];
+                let args = [Arg::At(inputs), Arg::At(window), Arg::At(next), int(keep), int(channels), int(slots)];
                 let blocks = grid([(slots * channels).div_ceil(256).max(1), 1, 1], 256, 0);
-                die.launch(Launch { stage: "rollback", kernel: SLIDE, grid: blocks, args: &args, bytes: 8 * s.window_len() })
+                die.launch(Launch {
+                    stage: "rollback",
+                    kernel: SLIDE,
+                    grid: blocks,
+                    args: &args,
+                    bytes: 8 * s.window_len(),
+                })
             });
         }
         std::mem::swap(&mut state.kept, &mut state.tentative);

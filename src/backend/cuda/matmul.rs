@@ -84,7 +84,9 @@ impl Matrix {
     fn offset(&self, row: usize) -> Option<usize> {
         match self.format.activation_block() {
             None => Some(pack::matrix_bytes(self.format, self.shape.cols, row)),
-            Some(_) if row.is_multiple_of(pack::TILE) => Some(row / pack::TILE * pack::tile_bytes(self.format, self.shape.cols)),
+            Some(_) if row.is_multiple_of(pack::TILE) => {
+                Some(row / pack::TILE * pack::tile_bytes(self.format, self.shape.cols))
+            }
             Some(_) => None,
         }
     }
@@ -157,7 +159,11 @@ impl Input {
             Input::Int8(form) => {
                 let block = BLOCKS[form_of(format).unwrap_or(0)];
                 let at = |base: Address, bytes: usize| base + (row * bytes) as Address;
-                product::Input::Int8 { q: at(form.q, cols), d: at(form.d, 4 * cols / block), sums: at(form.sums, cols / 8) }
+                product::Input::Int8 {
+                    q: at(form.q, cols),
+                    d: at(form.d, 4 * cols / block),
+                    sums: at(form.sums, cols / 8),
+                }
             }
         }
     }
@@ -216,7 +222,12 @@ impl CudaPass<'_> {
                 let out = |job: &Job| job.out + (4 * range.start * job.rows) as Address;
                 let jobs: Vec<Job> = jobs.iter().map(|job| Job { out: out(job), ..*job }).collect();
                 let input = input.from_row(range.start, cols, format);
-                multiply(die, "product", &Product { format, cols, jobs, input, places: Places::Dense { rows: range.len() } }, bytes)
+                multiply(
+                    die,
+                    "product",
+                    &Product { format, cols, jobs, input, places: Places::Dense { rows: range.len() } },
+                    bytes,
+                )
             });
         }
     }

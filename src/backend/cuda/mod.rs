@@ -162,9 +162,16 @@ impl Backend for Cuda {
 
     fn describe(&self) -> String {
         let names: Vec<String> = self.dies.iter().map(|die| die.driver().describe()).collect();
-        match names.windows(2).all(|pair| pair[0] == pair[1]) {
+        let names = match names.windows(2).all(|pair| pair[0] == pair[1]) {
             true if names.len() > 1 => format!("{} x {}", names.len(), names[0]),
             _ => names.join(", "),
+        };
+        match &self.split.counts()[..] {
+            [_] => names,
+            counts => {
+                let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+                format!("{names}, layers {}", counts.join(" + "))
+            }
         }
     }
 

@@ -10,13 +10,13 @@ use std::ops::Range;
 
 use kernels::{Address, Allocation, Arg, Kernel};
 
+use super::Cuda;
 use super::die::{Die, Launch, Room};
 use super::matmul::{Input, Matrix, Product, multiply};
 use super::norm::swiglu_at;
 use super::pass::{CudaPass, Span, flag, grid, int, kernel};
 use super::product::{Job, Places};
 use super::rows::{BLOCKS, Form, Rows, form_of};
-use super::Cuda;
 use crate::backend::Routing;
 use crate::quant::Format;
 

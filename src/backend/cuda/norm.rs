@@ -23,8 +23,7 @@ const BEST_OF_ROW: Kernel = kernel("select", "best_of_row");
 const MASSES: Kernel = kernel("select", "masses_of_parts");
 
 /// All of them.
-pub const KERNELS: [Kernel; 9] =
-    [ADD, RMS_NORM, JOIN, SWIGLU, QUANTIZE, ADD_GATED, BEST_OF_PARTS, BEST_OF_ROW, MASSES];
+pub const KERNELS: [Kernel; 9] = [ADD, RMS_NORM, JOIN, SWIGLU, QUANTIZE, ADD_GATED, BEST_OF_PARTS, BEST_OF_ROW, MASSES];
 
 /// Elements of a row of logits that one block looks through (select.cu).
 const PART: usize = 4096;
@@ -37,7 +36,12 @@ fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
 }
 
 /// The int8 forms of hidden rows that stand in scratch memory: `swiglu` over `rows` rows of `width`.
-pub fn swiglu_at(die: &Die, (gate, up): (Address, Address), forms: [Form; 2], (rows, width): (usize, usize)) -> kernels::Result<()> {
+pub fn swiglu_at(
+    die: &Die,
+    (gate, up): (Address, Address),
+    forms: [Form; 2],
+    (rows, width): (usize, usize),
+) -> kernels::Result<()> {
     let mut args = vec![Arg::At(gate), Arg::At(up), int(width)];
     args.extend(both(forms, width, 0));
     let (grid, bytes) = (grid([rows, 1, 1], 256, 4 * width), 12 * rows * width);
@@ -99,7 +103,13 @@ impl CudaPass<'_> {
             let mut args = vec![x.row(range.start), int(x.width)];
             args.extend(both(forms, x.width, range.start));
             let grid = grid([range.len(), 1, 1], 256, 0);
-            die.launch(Launch { stage: "quantize", kernel: QUANTIZE, grid, args: &args, bytes: 5 * range.len() * x.width })
+            die.launch(Launch {
+                stage: "quantize",
+                kernel: QUANTIZE,
+                grid,
+                args: &args,
+                bytes: 5 * range.len() * x.width,
+            })
         });
     }
 

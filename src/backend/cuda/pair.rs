@@ -129,9 +129,7 @@ impl Board {
         let (from, len) = (row * turn.rows.start, row * turn.rows.len());
         let to = arrival.to + from as Address;
         match &arrival.from {
-            Source::Host(values) => {
-                die.driver().upload(to, &bytemuck::cast_slice(values.as_slice())[from..from + len])
-            }
+            Source::Host(values) => die.driver().upload(to, &bytemuck::cast_slice(values.as_slice())[from..from + len]),
             Source::Die { die: other, at, after } => {
                 if let Some(after) = after {
                     die.driver().wait(&self.event(*after, turn)?)?;

@@ -23,10 +23,13 @@ pub struct Room {
     pub rate: f64,
 }
 
-/// The first layer of each die but the first.
+/// Layers in order over dies in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Split {
+    /// The first layer of each die but the first.
     starts: Vec<usize>,
+    /// Layers that every pass goes through.
+    layers: usize,
 }
 
 impl Split {
@@ -44,9 +47,9 @@ impl Split {
         }
     }
 
-    /// Layers of each die, those of the last counted to `layers`.
-    pub fn counts(&self, layers: usize) -> Vec<usize> {
-        let edges: Vec<usize> = [0].into_iter().chain(self.starts.iter().copied()).chain([layers]).collect();
+    /// Layers of each die.
+    pub fn counts(&self) -> Vec<usize> {
+        let edges: Vec<usize> = [0].into_iter().chain(self.starts.iter().copied()).chain([self.layers]).collect();
         edges.windows(2).map(|edge| edge[1].saturating_sub(edge[0])).collect()
     }
 
@@ -57,7 +60,12 @@ impl Split {
     pub fn given(counts: &[usize], demand: &Demand, dies: &[Room]) -> Result<Split> {
         let flag = |text: String| Err(Error::new(text).about("--split"));
         if counts.len() + 1 != dies.len() {
-            return flag(format!("expected {} numbers for {} dies, found {}", dies.len() - 1, dies.len(), counts.len()));
+            return flag(format!(
+                "expected {} numbers for {} dies, found {}",
+                dies.len() - 1,
+                dies.len(),
+                counts.len()
+            ));
         }
         let layers = trunk(demand);
         if counts.contains(&0) || counts.iter().sum::<usize>() >= layers {
@@ -67,7 +75,7 @@ impl Split {
             *sum += count;
             Some(*sum)
         });
-        let split = Split { starts: starts.collect() };
+        let split = Split { starts: starts.collect(), layers };
         split.fits(demand, dies).map_err(|e| e.about("--split"))?;
         Ok(split)
     }
@@ -79,13 +87,13 @@ impl Split {
     pub fn balanced(demand: &Demand, dies: &[Room]) -> Result<Split> {
         let layers = trunk(demand);
         if dies.len() == 1 || layers < dies.len() {
-            let split = Split { starts: (1..dies.len()).map(|die| die.min(layers)).collect() };
+            let split = Split { starts: (1..dies.len()).map(|die| die.min(layers)).collect(), layers };
             split.fits(demand, dies)?;
             return Ok(split);
         }
         let all: usize = demand.layers.iter().chain([&demand.output]).map(|load| load.read).sum();
         let rate: f64 = dies.iter().map(|die| die.rate).sum();
-        let mut split = Split::default();
+        let mut split = Split { layers, ..Split::default() };
         let mut next = 0;
         for (i, die) in dies[..dies.len() - 1].iter().enumerate() {
             let share = all as f64 * die.rate / rate;
@@ -167,7 +175,7 @@ mod tests {
     fn equal_dies_read_equal_shares() {
         let split = Split::balanced(&demand(40, GIB / 4, GIB / 4), &dies(2)).unwrap();
         // The output is read whole, so the back die has fewer layers.
-        assert_eq!(split.counts(40), [22, 18]);
+        assert_eq!(split.counts(), [22, 18]);
         assert_eq!(split.die(Place::Layer(21)), 0);
         assert_eq!(split.die(Place::Layer(22)), 1);
         assert_eq!((split.die(Place::Input), split.die(Place::Output)), (0, 1));
@@ -178,7 +186,7 @@ mod tests {
         let mut dies = dies(2);
         dies[1].free = 5 * GIB;
         let split = Split::balanced(&demand(40, GIB / 4, GIB / 4), &dies).unwrap();
-        assert!(split.counts(40)[1] * GIB / 4 + GIB / 4 <= usable(&dies[1]));
+        assert!(split.counts()[1] * GIB / 4 + GIB / 4 <= usable(&dies[1]));
         let text = Split::balanced(&demand(40, GIB, GIB), &dies).unwrap_err().to_string();
         assert!(text.contains("GiB"), "{text}");
     }
@@ -188,7 +196,7 @@ mod tests {
         let mut dies = dies(3);
         dies[0].rate /= 4.0;
         let split = Split::balanced(&demand(36, GIB / 8, GIB / 16), &dies).unwrap();
-        let counts = split.counts(36);
+        let counts = split.counts();
         assert!(counts[0] < counts[1] / 2, "{counts:?}");
         assert_eq!(counts.iter().sum::<usize>(), 36);
     }
@@ -196,7 +204,7 @@ mod tests {
     #[test]
     fn a_given_split_is_taken_or_refused_by_name() {
         let demand = demand(8, GIB / 4, GIB / 4);
-        assert_eq!(Split::given(&[3], &demand, &dies(2)).unwrap().counts(8), [3, 5]);
+        assert_eq!(Split::given(&[3], &demand, &dies(2)).unwrap().counts(), [3, 5]);
         for wrong in [&[][..], &[0], &[8], &[1, 2]] {
             let text = Split::given(wrong, &demand, &dies(2)).unwrap_err().to_string();
             assert!(text.starts_with("--split"), "{text}");
