@@ -70,7 +70,8 @@ fn cuda_cards_give_the_bits_of_the_cpu() {
     for card in 0..cards {
         for dies in [1, 2] {
             let open = |_| {
-                Arc::new(kernels::cuda::open(card, &kernels::cuda::Compiler::default()).unwrap()) as Arc<dyn Driver>
+                Arc::new(kernels::cuda::open(card, &kernels::cuda::Compiler::new(None, None)).unwrap())
+                    as Arc<dyn Driver>
             };
             let device = planned(Cuda::open((0..dies).map(open).collect(), &[]).unwrap());
             compare(&device, &format!("cuda:{card}, {dies} dies"));
