@@ -139,12 +139,8 @@ impl Shape {
             Places::Grouped { .. } => 1,
         };
         // A last tile of fewer places comes in other units, and may need more room.
-        let room = |n: usize| {
-            let turns = blocks.div_ceil(unit_blocks(format, n) << split);
-            let carry = if turns > 1 { lane_rows * pack::TILE * n } else { 0 };
-            4 * (WARPS * area(architecture, format, n, lane_rows) + carry)
-        };
-        let shared = [1, 2, 4, 8].into_iter().filter(|&n| n <= tile).map(room).max().unwrap_or(0);
+        let area = |n: usize| area(architecture, format, n, lane_rows);
+        let shared = [1, 2, 4, 8].into_iter().filter(|&n| n <= tile).map(|n| 4 * WARPS * area(n)).max().unwrap_or(0);
         let name = if one { "product_1" } else { "product_n" };
         Shape { name, blocks: [sets as u32, groups as u32, tiles as u32], split, tile, shared }
     }
