@@ -9,7 +9,7 @@
 // place, places, 0}, count[0] of them. enter [place] = input row, or 0 for the place itself.
 //
 // Launch: 256 threads; blocks (Σ sets of a matrix / (8 >> split), groups, tiles of places); `tile` places at most at a time. A
-// set is 32 · W weight rows, a lane having W of them; the 8 warps are 8 >> split sets, 1 << split warps taking turns in a set's
+// set is 32 · W weight rows; the 8 warps are 8 >> split sets, 1 << split warps taking turns in a set's
 // units (BLOCKS blocks each). If one turn does not cover the width, split is 3. A warp leaves its integers in its area of shared
 // memory, then the warps chain; between turns the chains stand in y. Shared: 8 areas.
 #pragma once
@@ -47,8 +47,6 @@ struct Input {
 template <int N, int W> struct Record {
     static const int ROWS = 32 * W, M = N * ROWS, D = M + (F::MIN && F::LEN == 256 ? N * ROWS : 0);
     static const int DMIN = D + ROWS, DX = DMIN + (F::MIN ? ROWS : 0), MX = DX + N, SIZE = MX + N;
-    // Blocks of a unit.
-    static const int BLOCKS = F::LEN == 256 ? 1 : N <= 2 ? 4 : 8 / N;
 };
 
 // Takes the block of threads if it is one of this matrix's; counts on to the next if not. Behind its matrix a block's number is
@@ -106,10 +104,11 @@ template <int N, int W> DEVICE void finish(const Input &in, const u8 *const (&w)
 // groups are staged at a time; a Sum holds a sub-block's I, a Total a block's; sums [N] of a centred format are times `centre`.
 template <class A, int N, int W> struct Lanes {
     typedef Record<N, W> R;
-    static const int GROUPS = F::LEN == 256 ? 8 : R::BLOCKS, STEP = GROUPS < A::template step<N>() ? GROUPS : A::template step<N>();
+    static const int BLOCKS = F::LEN == 256 ? 1 : N <= 2 ? 4 : 8 / N;
+    static const int GROUPS = F::LEN == 256 ? 8 : BLOCKS, STEP = GROUPS < A::template step<N>() ? GROUPS : A::template step<N>();
     static const int SUBS = 32 / F::SUB, SUMS = N * A::WORDS * STEP, STAGED = SUMS + N * STEP * SUBS;
     // A block's record takes the place of what was staged; those of several small blocks lie behind.
-    static const int RECORDS = F::LEN == 256 ? 0 : STAGED, END = RECORDS + R::SIZE * R::BLOCKS;
+    static const int RECORDS = F::LEN == 256 ? 0 : STAGED, END = RECORDS + R::SIZE * BLOCKS;
     // Groups in a row without a jump, where there is little to do for each.
     static const int UNROLL = N * W == 1 ? A::UNROLL : N * W <= 4 ? 2 : 1;
     static const int AREA = ((END > STAGED ? END : STAGED) + 3) / 4 * 4;
@@ -126,7 +125,7 @@ template <class A, int N, int W> struct Lanes {
     static __device__ __forceinline__ void narrow(const Input &in, const u8 *const (&w)[W], u32 block, float *area) {
         stage(in, block, area);
 #pragma unroll 1
-        for (u32 b = 0; b < min((u32)R::BLOCKS, in.blocks - block); b++) {
+        for (u32 b = 0; b < min((u32)BLOCKS, in.blocks - block); b++) {
             Group<F> g[W];
 #pragma unroll
             for (int v = 0; v < W; v++) g[v] = load_group<F>(w[v] + (block + b) * F::BLOCK);
@@ -220,7 +219,7 @@ template <int N, int W> DEVICE float link(const float *integers, const float *co
 template <class L, int N, int W>
 DEVICE void chain(const Matrix &m, const Input &in, u32 split, u32 turn, const float *shared) {
     typedef Record<N, W> R;
-    u32 first = (turn << split) * R::BLOCKS, links = min(in.blocks - first, (u32)R::BLOCKS << split);
+    u32 first = (turn << split) * L::BLOCKS, links = min(in.blocks - first, (u32)L::BLOCKS << split);
 #pragma unroll 1
     for (u32 i = threadIdx.x / WARP; i < (W * N * WARPS) >> split; i += WARPS) {
         u32 n = i % N, v = i / N % W, set = i / (N * W);
@@ -230,10 +229,10 @@ DEVICE void chain(const Matrix &m, const Input &in, u32 split, u32 turn, const f
         const float *place = shared + (set << split) * L::AREA + L::RECORDS, *column = place + v * WARP + lane();
         const float *integers = column + n * R::ROWS;
         place += n;
-#pragma unroll(R::BLOCKS == 1 ? 4 : 1)
-        for (u32 at = 0; at < links; at += R::BLOCKS) {
+#pragma unroll(L::BLOCKS == 1 ? 4 : 1)
+        for (u32 at = 0; at < links; at += L::BLOCKS) {
 #pragma unroll
-            for (u32 b = 0; b < R::BLOCKS; b++)
+            for (u32 b = 0; b < L::BLOCKS; b++)
                 if (b == 0 || at + b < links)
                     acc = link<N, W>(integers + b * R::SIZE, column + b * R::SIZE, place + b * R::SIZE, acc);
             integers += L::AREA, column += L::AREA, place += L::AREA;
@@ -248,14 +247,14 @@ template <class L, int N, int W> DEVICE void product_tile(const Matrix &m, const
     SHARED;
     float *shared = (float *)shared_memory;
     u32 warp = threadIdx.x / WARP, slice = warp & ((1u << split) - 1);
-    u32 units = (in.blocks + R::BLOCKS - 1) / R::BLOCKS;
+    u32 units = (in.blocks + L::BLOCKS - 1) / L::BLOCKS;
     u32 tiles = (m.rows + WARP - 1) / WARP, tile = (m.set + (warp >> split)) * W;
     const u8 *w[W];
 #pragma unroll
     for (int v = 0; v < W; v++) w[v] = m.w + (u64)min(tile + v, tiles - 1) * (in.blocks * F::BLOCK);
     for (u32 turn = 0; turn << split < units; turn++) {
         u32 unit = (turn << split) + slice;
-        if (tile < tiles && unit < units) L::unit(in, w, unit * R::BLOCKS, shared + warp * L::AREA);
+        if (tile < tiles && unit < units) L::unit(in, w, unit * L::BLOCKS, shared + warp * L::AREA);
         __syncthreads();
         chain<L, N, W>(m, in, split, turn, shared);
         __syncthreads();
@@ -289,12 +288,12 @@ template <class A> DEVICE void run_one(PRODUCT) {
     product_tile<Lanes<A, 1, 1>, 1, 1>(m, in, split);
 }
 
-// Groups of any size, `tile` places at a time.
-template <class A> DEVICE void run_many(PRODUCT) {
-    __shared__ u32 row[8];
+// Groups of any size, `tile` places at a time, T::MOST at most.
+template <class T> DEVICE void run_many(PRODUCT) {
+    __shared__ u32 row[T::MOST];
     Matrix m;
     Input in;
-    if (!begin(m, in, 9 - split, GIVEN)) return;
+    if (!begin(m, in, (T::W == 2 ? 9 : 8) - split, GIVEN)) return;
     u32 first = in.place, places = in.rows;
     in.row = row;
     for (u32 from = blockIdx.z * tile; from < places; from += gridDim.z * tile) {
@@ -302,9 +301,17 @@ template <class A> DEVICE void run_many(PRODUCT) {
         in.rows = min(tile, places - from);
         if (threadIdx.x < in.rows) row[threadIdx.x] = enter ? __ldg(enter + in.place + threadIdx.x) : in.place + threadIdx.x;
         __syncthreads();
+        T::tile(m, in, split);
+    }
+}
+
+// Few places, lanes being weight rows.
+template <class A> struct Few {
+    static const int MOST = 8, W = 2;
+    static __device__ __forceinline__ void tile(const Matrix &m, const Input &in, u32 split) {
         if (in.rows == 1) product_tile<Lanes<A, 1, 2>, 1, 2>(m, in, split);
         else if (in.rows == 2) product_tile<Lanes<A, 2, 2>, 2, 2>(m, in, split);
         else if (in.rows <= 4) product_tile<Lanes<A, 4, 2>, 4, 2>(m, in, split);
         else product_tile<Lanes<A, 8, 2>, 8, 2>(m, in, split);
     }
-}
+};

@@ -67,4 +67,4 @@ struct Integers {
 
 KERNEL(256, 3) product_1(PRODUCT) { run_one<Integers>(GIVEN); }
 
-KERNEL(256, 2) product_n(PRODUCT) { run_many<Integers>(GIVEN); }
+KERNEL(256, 2) product_n(PRODUCT) { run_many<Few<Integers>>(GIVEN); }

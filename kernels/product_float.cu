@@ -112,4 +112,4 @@ struct Floats {
 
 KERNEL(256, 3) product_1(PRODUCT) { run_one<Floats>(GIVEN); }
 
-KERNEL(256, 1) product_n(PRODUCT) { run_many<Floats>(GIVEN); }
+KERNEL(256, 1) product_n(PRODUCT) { run_many<Few<Floats>>(GIVEN); }

@@ -19,8 +19,9 @@ pub const QUANTISED: [&str; 13] = [
 pub const FLOATS: [&str; 3] = ["F32", "F16", "BF16"];
 
 /// All kernel files.
-pub const SOURCES: [Source; 3] = [
+pub const SOURCES: [Source; 4] = [
     Source { file: "product_dp4a", variants: &QUANTISED, from: 61 },
     Source { file: "product_float", variants: &QUANTISED, from: 37 },
+    Source { file: "product_mma", variants: &QUANTISED, from: 80 },
     Source { file: "product_wide", variants: &FLOATS, from: 37 },
 ];

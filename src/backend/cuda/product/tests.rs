@@ -10,7 +10,7 @@ use crate::quant::{Format, canon, synthetic};
 use crate::with_block;
 
 /// One architecture for each way to multiply.
-const ARCHITECTURES: [u32; 2] = [37, 61];
+const ARCHITECTURES: [u32; 3] = [37, 61, 80];
 
 /// A stack of random matrices, in the file's form and on a device.
 struct Stack {
@@ -279,6 +279,7 @@ fn groups_meet_their_own_matrices() {
                 check_grouped(&device, format, cols_of(format, 2), &[1, 1, 1, 1], &mut rng);
                 check_grouped(&device, format, cols_of(format, 4), &[2, 1, 5, 3], &mut rng);
                 check_grouped(&device, format, cols_of(format, 8), &[1, 17, 8, 2, 9], &mut rng);
+                check_grouped(&device, format, cols_of(format, 3), &[20, 1, 33, 16], &mut rng);
             }
         }
     }
