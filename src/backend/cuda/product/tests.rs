@@ -183,32 +183,57 @@ fn products_of_every_shape_have_the_canonical_bits() {
     }
 }
 
-/// Blocks whose bytes are all the same, and activations of ±127 with the signs of a weight row: sums as large as they get.
+/// Blocks whose bytes are nearly all the same, and activations of ±127 and ±126 with the signs of a weight row: sums as large as
+/// they get, and odd ones among them.
 #[test]
 fn the_largest_sums_are_exact() {
+    let mut rng = StdRng::seed_from_u64(6);
     for architecture in ARCHITECTURES {
         let device = Emulator::new(architecture, 0).unwrap();
         for format in formats().filter(|f| f.activation_block().is_some()) {
             let (cols, rows) = (cols_of(format, 2), 8);
             let mut bytes = Vec::new();
             for byte in [0x00, 0xff, 0x7f, 0x80, 0xf0, 0x0f, 0x3f, 0xc0] {
-                let mut row = vec![byte; format.row_bytes(cols).unwrap()];
+                let nearly = |rng: &mut StdRng| byte ^ [0, 0, 0, 0x11, 0x01, 0x10][rng.random_range(0..6)];
+                let mut row: Vec<u8> = (0..format.row_bytes(cols).unwrap()).map(|_| nearly(&mut rng)).collect();
                 with_block!(format, B => {
                     bytemuck::cast_slice_mut::<u8, B>(&mut row).iter_mut().for_each(|block| block.set_scales(0.01, 0.01));
                 }, else => unreachable!());
                 bytes.extend(row);
             }
             let stack = Stack::of(&device, format, MatrixShape { cols, rows, count: 1 }, bytes);
-            let signs = |row: &[u8]| {
+            let mut signs = |row: &[u8]| {
                 let mut x = vec![0.0; cols];
                 canon::dequantize_row(format, row, &mut x);
-                Row::new(format, x.iter().map(|w| if *w < 0.0 { -1.0 } else { 1.0 }).collect())
+                let large = |w: &f32| if *w < 0.0 { -1.0 } else { 1.0 } * [1.0, 1.0, 0.99][rng.random_range(0..3)];
+                Row::new(format, x.iter().map(large).collect())
             };
-            let inputs: Vec<Row> = stack.bytes.chunks(stack.bytes.len() / rows).map(signs).collect();
+            let inputs: Vec<Row> = stack.bytes.chunks(stack.bytes.len() / rows).map(&mut signs).collect();
             for n in [1, 2, 4, 8] {
                 check(&device, std::slice::from_ref(&stack), &inputs[inputs.len() - n..]);
                 check(&device, std::slice::from_ref(&stack), &inputs[..n]);
             }
+        }
+    }
+}
+
+#[test]
+fn odd_activations_give_what_they_give_elsewhere() {
+    let mut rng = StdRng::seed_from_u64(5);
+    for architecture in ARCHITECTURES {
+        let device = Emulator::new(architecture, 0).unwrap();
+        for format in formats() {
+            let cols = cols_of(format, 3);
+            let odd = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, 1e-40, -1e-45, -0.0, 3e-38];
+            let row = |&value: &f32| {
+                let mut x: Vec<f32> = (0..cols).map(|_| value * rng.random::<f32>()).collect();
+                x[cols / 2] = value;
+                Row::new(format, x)
+            };
+            let rows: Vec<Row> = odd.iter().map(row).collect();
+            let stack = Stack::new(&device, format, (cols, 33, 1), &mut rng);
+            check(&device, std::slice::from_ref(&stack), &rows);
+            check(&device, &[stack], &rows[..1]);
         }
     }
 }
