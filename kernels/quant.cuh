@@ -91,15 +91,14 @@ template <class F> DEVICE void load_head(const u8 *head, float &d, float &dmin) 
 
 // The scale of sub-block `sub` of the group.
 template <class F> DEVICE i32 scale_of(u32 scales, int sub) {
-    u32 byte = scales >> (8 * sub);
-    if (F::CODES == CRUMBS) return (i32)(byte & 15);
-    return F::MIN ? (i32)(byte & 255) : (i32)(i8)byte;
+    if (F::CODES == CRUMBS) return (i32)(scales >> (8 * sub) & 15);
+    return F::MIN ? (i32)(u8)(scales >> (8 * sub)) : (i32)(i8)(scales >> (8 * sub));
 }
 
 // The minimum of sub-block `sub` of the group.
 template <class F> DEVICE i32 min_of(u32 scales, int sub) {
     if (F::CODES == CRUMBS) return (i32)(scales >> (8 * sub + 4) & 15);
-    return (i32)(scales >> 8 & 255);
+    return (i32)(u8)(scales >> 8);
 }
 
 // Word j of a group of at most 4 bits as nibbles. Crumbs leave other crumbs above theirs.

@@ -8,6 +8,7 @@ mod cases;
 #[path = "support/random.rs"]
 mod random;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use kernels::{Driver, Emulator};
@@ -39,7 +40,15 @@ fn compare(device: &Cuda, name: &str) {
     let mut wrong = Vec::new();
     let (mut cases, mut words) = (0, 0);
     for Case { name: case, on_cpu, on_cuda } in all() {
-        let (expected, found) = (on_cpu(&cpu), on_cuda(device));
+        let expected = on_cpu(&cpu);
+        // A device that fails unwinds with an error and without a word.
+        let found = match catch_unwind(AssertUnwindSafe(|| on_cuda(device))) {
+            Ok(found) => found,
+            Err(failure) => match failure.downcast::<verbatim::Error>() {
+                Ok(error) => panic!("{name}, {case}: {error}"),
+                Err(other) => resume_unwind(other),
+            },
+        };
         cases += 1;
         words += expected.len();
         let differ = expected.iter().zip(&found).filter(|(a, b)| a != b).count();

@@ -18,7 +18,7 @@ pub const QUANTISED: [&str; 13] =
 pub const FLOATS: [&str; 3] = ["F32", "F16", "BF16"];
 
 /// All kernel files.
-pub const SOURCES: [Source; 7] = [
+pub const SOURCES: [Source; 9] = [
     plain("rows"),
     plain("attention"),
     plain("delta"),
@@ -26,6 +26,8 @@ pub const SOURCES: [Source; 7] = [
     plain("select"),
     Source { file: "product_wide", variants: &FLOATS, from: 37 },
     Source { file: "product_float", variants: &QUANTISED, from: 37 },
+    Source { file: "product_dp4a", variants: &QUANTISED, from: 61 },
+    Source { file: "product_mma", variants: &QUANTISED, from: 80 },
 ];
 
 /// A file that is compiled once, for every architecture.

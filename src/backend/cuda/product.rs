@@ -15,6 +15,8 @@ pub const JOBS: usize = 4;
 const THREADS: u32 = 256;
 /// Warps of a block.
 const WARPS: usize = 8;
+/// Places of a group from which on tensor cores pay.
+const MANY: usize = 8;
 
 /// A matrix of a product and where its result goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,19 +83,48 @@ pub struct Launch {
     pub args: Vec<Arg>,
 }
 
-/// The file that multiplies quantised weights with few rows on `architecture`.
-fn file(architecture: u32) -> &'static str {
-    if architecture < 61 { "product_float" } else { "product_dp4a" }
+/// A way to multiply quantised weights: a kernel file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Path {
+    /// By single-precision fma.
+    Float,
+    /// By dp4a.
+    Dp4a,
+    /// On tensor cores; for many rows only.
+    Mma,
+}
+
+impl Path {
+    /// The way for groups of `average` places.
+    fn of(architecture: u32, average: usize) -> Path {
+        match architecture {
+            ..61 => Path::Float,
+            80.. if average >= MANY => Path::Mma,
+            _ => Path::Dp4a,
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Path::Float => "product_float",
+            Path::Dp4a => "product_dp4a",
+            Path::Mma => "product_mma",
+        }
+    }
 }
 
 /// The kernels that products with `format` may need on `architecture`.
 pub fn kernels(format: Format, architecture: u32) -> Vec<Kernel> {
     let named = |file, name| Kernel { file, variant: format.name(), name };
-    if format.activation_block().is_none() {
-        return vec![named("product_wide", "product_1"), named("product_wide", "product_n")];
+    let few = match format.activation_block() {
+        None => "product_wide",
+        Some(_) => Path::of(architecture, 1).file(),
+    };
+    let mut kernels = vec![named(few, "product_1"), named(few, "product_n")];
+    if format.activation_block().is_some() && Path::of(architecture, MANY) == Path::Mma {
+        kernels.push(named(Path::Mma.file(), "product_n"));
     }
-    let file = file(architecture);
-    vec![named(file, "product_1"), named(file, "product_n")]
+    kernels
 }
 
 /// The product of up to [`JOBS`] matrices of one format and width with the same rows.
@@ -108,7 +139,7 @@ pub fn plan(architecture: u32, format: Format, cols: usize, jobs: &[Job], input:
             args.extend(which(places));
             args.extend([cols / format.block_weights(), shape.split, shape.tile].map(int));
             let grid = Grid { blocks: shape.blocks, threads: [THREADS, 1], shared: shape.shared as u32 };
-            Launch { kernel: Kernel { file: file(architecture), variant: format.name(), name: shape.name }, grid, args }
+            Launch { kernel: Kernel { file: shape.file, variant: format.name(), name: shape.name }, grid, args }
         }
         _ => panic!("the rows that enter are not in the form that {format} asks for"),
     }
@@ -116,6 +147,7 @@ pub fn plan(architecture: u32, format: Format, cols: usize, jobs: &[Job], input:
 
 /// How a product is cut into blocks of threads.
 struct Shape {
+    file: &'static str,
     name: &'static str,
     blocks: [u32; 3],
     split: usize,
@@ -126,12 +158,14 @@ struct Shape {
 impl Shape {
     fn of(architecture: u32, format: Format, cols: usize, jobs: &[Job], places: Places) -> Shape {
         let Sizes { groups, largest, average } = Sizes::of(places);
-        let one = largest == 1;
+        let (one, path) = (largest == 1, Path::of(architecture, average));
         // Places at a time: twice what a group has on average, so that few groups need two turns.
-        let tile = if one { 1 } else { (2 * average).next_power_of_two().min(largest.next_power_of_two()).clamp(2, 8) };
-        let lane_rows = if one { 1 } else { 2 };
+        let most = if path == Path::Mma { 16 } else { 8 };
+        let wanted = (2 * average).next_power_of_two().min(largest.next_power_of_two());
+        let tile = if one { 1 } else { wanted.clamp(2, most) };
+        let lane_rows = if one || path == Path::Mma { 1 } else { 2 };
         let blocks = cols / format.block_weights();
-        let split = blocks.div_ceil(unit_blocks(format, tile)).next_power_of_two().ilog2().min(3) as usize;
+        let split = blocks.div_ceil(unit_blocks(path, format, tile)).next_power_of_two().ilog2().min(3) as usize;
         let set = (WARPS >> split) * lane_rows * pack::TILE;
         let sets: usize = jobs.iter().map(|job| job.rows.div_ceil(set)).sum();
         let tiles = match places {
@@ -139,14 +173,11 @@ impl Shape {
             Places::Grouped { .. } => 1,
         };
         // A last tile of fewer places comes in other units, and may need more room.
-        let room = |n: usize| {
-            let turns = blocks.div_ceil(unit_blocks(format, n) << split);
-            let carry = if turns > 1 { lane_rows * pack::TILE * n } else { 0 };
-            4 * (WARPS * area(architecture, format, n, lane_rows) + carry)
-        };
-        let shared = [1, 2, 4, 8].into_iter().filter(|&n| n <= tile).map(room).max().unwrap_or(0);
+        let sizes: &[usize] = if path == Path::Mma { &[8, 16] } else { &[1, 2, 4, 8] };
+        let up_to = sizes.iter().take_while(|&&n| n < 2 * tile);
+        let shared = up_to.map(|&n| 4 * WARPS * area(path, format, n, lane_rows)).max().unwrap_or(0);
         let name = if one { "product_1" } else { "product_n" };
-        Shape { name, blocks: [sets as u32, groups as u32, tiles as u32], split, tile, shared }
+        Shape { file: path.file(), name, blocks: [sets as u32, groups as u32, tiles as u32], split, tile, shared }
     }
 }
 
@@ -168,24 +199,27 @@ impl Sizes {
     }
 }
 
-/// Blocks of weights that a warp takes at a time (product.cuh: `Record::BLOCKS`).
-fn unit_blocks(format: Format, tile: usize) -> usize {
-    match (format.block_weights(), tile) {
-        (256, _) => 1,
-        (_, 1 | 2) => 4,
+/// Blocks of weights that a warp takes at a time (`BLOCKS` of the kernel files).
+fn unit_blocks(path: Path, format: Format, tile: usize) -> usize {
+    match (format.block_weights(), path, tile) {
+        (256, _, _) => 1,
+        (_, Path::Mma, _) => 32 / tile.next_power_of_two().max(8),
+        (_, _, 1 | 2) => 4,
         _ => 8 / tile,
     }
 }
 
-/// Singles of a warp's shared memory for `n` places (product.cuh: `Record`, and the files' `area`).
-fn area(architecture: u32, format: Format, n: usize, lane_rows: usize) -> usize {
-    let (rows, blocks, wide) = (lane_rows * pack::TILE, unit_blocks(format, n), format.block_weights() == 256);
+/// Singles of a warp's shared memory for `n` places (`Record` and `AREA` of the kernel files).
+fn area(path: Path, format: Format, n: usize, lane_rows: usize) -> usize {
+    let wide = format.block_weights() == 256;
+    let (rows, blocks) = (lane_rows * pack::TILE, unit_blocks(path, format, n));
     let minimum = usize::from(has_min(format));
     let record = n * rows * (1 + if wide { minimum } else { 0 }) + rows * (1 + minimum) + 2 * n;
     let groups = if wide { 8 } else { blocks };
-    let (step, words) = match file(architecture) {
-        "product_float" => (if wide && n == 8 { 4 } else { groups }, 32),
-        _ => (groups, 8),
+    let (step, words) = match path {
+        Path::Float => (if n == 8 { groups.min(4) } else { groups }, 32),
+        Path::Dp4a => (groups, 8),
+        Path::Mma => (groups, 0),
     };
     let staged = n * step * (words + 32 / sub(format));
     let both = if wide { record.max(staged) } else { record * blocks + staged };

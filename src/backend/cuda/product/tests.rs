@@ -5,12 +5,12 @@ use rand::{Rng, SeedableRng};
 use super::{Input, Job, Places, kernels, plan};
 use crate::backend::MatrixShape;
 use crate::backend::cuda::pack;
-use crate::quant::blocks::Float;
+use crate::quant::blocks::{Block, Float};
 use crate::quant::{Format, canon, synthetic};
 use crate::with_block;
 
 /// One architecture for each way to multiply.
-const ARCHITECTURES: [u32; 1] = [37];
+const ARCHITECTURES: [u32; 3] = [37, 61, 80];
 
 /// A stack of random matrices, in the file's form and on a device.
 struct Stack {
@@ -22,8 +22,12 @@ struct Stack {
 
 impl Stack {
     fn new(device: &dyn Driver, format: Format, (cols, rows, count): (usize, usize, usize), rng: &mut StdRng) -> Stack {
-        let shape = MatrixShape { cols, rows, count };
         let bytes = synthetic::random_blocks(format, rng, count * rows * cols / format.block_weights(), 0.1);
+        Stack::of(device, format, MatrixShape { cols, rows, count }, bytes)
+    }
+
+    fn of(device: &dyn Driver, format: Format, shape: MatrixShape, bytes: Vec<u8>) -> Stack {
+        let MatrixShape { cols, rows, count } = shape;
         let memory = device.allocate(count * pack::matrix_bytes(format, cols, rows)).unwrap();
         pack::pack(format, shape, 0..rows, &bytes, |at, piece| device.upload(memory.at + at as u64, piece)).unwrap();
         Stack { format, shape, bytes, memory }
@@ -60,25 +64,26 @@ struct Row {
     sums: Vec<i16>,
 }
 
-/// Random rows of every kind: large and small, with blocks of zeros, of extremes.
-fn random_rows(format: Format, cols: usize, rows: usize, rng: &mut StdRng) -> Vec<Row> {
-    let block = format.activation_block();
-    let row = |r: usize, rng: &mut StdRng| {
-        let x: Vec<f32> = (0..cols)
-            .map(|i| match (r + i / 32) % 7 {
-                3 => 0.0,
-                5 => [-1.0, 1.0][rng.random_range(0..2)],
-                _ => rng.random::<f32>() - 0.5,
-            })
-            .collect();
-        let len = block.unwrap_or(cols);
-        let (mut q, mut d, mut sums) = (vec![0; cols], vec![0.0; cols / len], vec![0; cols / 16]);
-        if block.is_some() {
+impl Row {
+    /// The row in the form that meets `format`.
+    fn new(format: Format, x: Vec<f32>) -> Row {
+        let len = format.activation_block().unwrap_or(x.len());
+        let (mut q, mut d, mut sums) = (vec![0; x.len()], vec![0.0; x.len() / len], vec![0; x.len() / 16]);
+        if format.activation_block().is_some() {
             canon::quantize_row(&x, len, &mut q, &mut d, &mut sums);
         }
         Row { x, q, d, sums }
+    }
+}
+
+/// Random rows of every kind: large and small, with blocks of zeros, of extremes.
+fn random_rows(format: Format, cols: usize, rows: usize, rng: &mut StdRng) -> Vec<Row> {
+    let value = |kind: usize, rng: &mut StdRng| match kind % 7 {
+        3 => 0.0,
+        5 => [-1.0, 1.0][rng.random_range(0..2)],
+        _ => rng.random::<f32>() - 0.5,
     };
-    (0..rows).map(|r| row(r, rng)).collect()
+    (0..rows).map(|r| Row::new(format, (0..cols).map(|i| value(r + i / 32, rng)).collect())).collect()
 }
 
 /// The rows on a device.
@@ -117,24 +122,28 @@ fn assert_bits(got: f32, want: f32, what: &dyn Fn() -> String) {
     assert!(got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan()), "{}: {got:e}, not {want:e}", what());
 }
 
-/// Dense products of `n` rows with matrices of these numbers of weight rows, against the canonical ones.
+/// Dense products of `n` random rows with random matrices of these numbers of weight rows.
 fn check_dense(device: &dyn Driver, format: Format, cols: usize, weights: &[usize], n: usize, rng: &mut StdRng) {
     let stacks: Vec<Stack> = weights.iter().map(|&rows| Stack::new(device, format, (cols, rows, 1), rng)).collect();
-    let rows = random_rows(format, cols, n, rng);
-    let uploaded = upload_rows(device, format, &rows);
-    let outs: Vec<Allocation> = weights.iter().map(|&rows| device.allocate(4 * n * rows).unwrap()).collect();
+    check(device, &stacks, &random_rows(format, cols, n, rng));
+}
+
+/// One launch of these matrices with these rows, against the canonical products.
+fn check(device: &dyn Driver, stacks: &[Stack], rows: &[Row]) {
+    let (format, cols) = (stacks[0].format, stacks[0].shape.cols);
+    let uploaded = upload_rows(device, format, rows);
+    let out = |stack: &Stack| device.allocate(4 * rows.len() * stack.shape.rows).unwrap();
+    let outs: Vec<Allocation> = stacks.iter().map(out).collect();
     let jobs: Vec<Job> = stacks.iter().zip(&outs).map(|(stack, out)| stack.job(out)).collect();
-    let launch = plan(device.architecture(), format, cols, &jobs, uploaded.input, Places::Dense { rows: n });
+    let launch = plan(device.architecture(), format, cols, &jobs, uploaded.input, Places::Dense { rows: rows.len() });
     device.launch(&launch.kernel, launch.grid, &launch.args).unwrap();
     for (stack, out) in stacks.iter().zip(&outs) {
         let got = download(device, out);
         for (i, got) in got.iter().enumerate() {
             let (r, row) = (i / stack.shape.rows, i % stack.shape.rows);
             let what = || {
-                format!(
-                    "{} {format} {cols} cols, {weights:?} weight rows, row {r} of {n}, weight row {row}",
-                    launch.kernel
-                )
+                let (of, all) = (stack.shape.rows, rows.len());
+                format!("{} {cols} cols, row {r} of {all}, weight row {row} of {of}", launch.kernel)
             };
             assert_bits(*got, stack.dot(0, row, &rows[r]), &what);
         }
@@ -170,6 +179,61 @@ fn products_of_every_shape_have_the_canonical_bits() {
                 check_dense(&device, format, cols_of(format, 2), &[rows], 1, &mut rng);
                 check_dense(&device, format, cols_of(format, 2), &[rows], 3, &mut rng);
             }
+        }
+    }
+}
+
+/// Blocks whose bytes are nearly all the same, and activations of ±127 and ±126 with the signs of a weight row: sums as large as
+/// they get, and odd ones among them.
+#[test]
+fn the_largest_sums_are_exact() {
+    let mut rng = StdRng::seed_from_u64(6);
+    for architecture in ARCHITECTURES {
+        let device = Emulator::new(architecture, 0).unwrap();
+        for format in formats().filter(|f| f.activation_block().is_some()) {
+            let (cols, rows) = (cols_of(format, 2), 8);
+            let mut bytes = Vec::new();
+            for byte in [0x00, 0xff, 0x7f, 0x80, 0xf0, 0x0f, 0x3f, 0xc0] {
+                let nearly = |rng: &mut StdRng| byte ^ [0, 0, 0, 0x11, 0x01, 0x10][rng.random_range(0..6)];
+                let mut row: Vec<u8> = (0..format.row_bytes(cols).unwrap()).map(|_| nearly(&mut rng)).collect();
+                with_block!(format, B => {
+                    bytemuck::cast_slice_mut::<u8, B>(&mut row).iter_mut().for_each(|block| block.set_scales(0.01, 0.01));
+                }, else => unreachable!());
+                bytes.extend(row);
+            }
+            let stack = Stack::of(&device, format, MatrixShape { cols, rows, count: 1 }, bytes);
+            let mut signs = |row: &[u8]| {
+                let mut x = vec![0.0; cols];
+                canon::dequantize_row(format, row, &mut x);
+                let large = |w: &f32| if *w < 0.0 { -1.0 } else { 1.0 } * [1.0, 1.0, 0.99][rng.random_range(0..3)];
+                Row::new(format, x.iter().map(large).collect())
+            };
+            let inputs: Vec<Row> = stack.bytes.chunks(stack.bytes.len() / rows).map(&mut signs).collect();
+            for n in [1, 2, 4, 8] {
+                check(&device, std::slice::from_ref(&stack), &inputs[inputs.len() - n..]);
+                check(&device, std::slice::from_ref(&stack), &inputs[..n]);
+            }
+        }
+    }
+}
+
+#[test]
+fn odd_activations_give_what_they_give_elsewhere() {
+    let mut rng = StdRng::seed_from_u64(5);
+    for architecture in ARCHITECTURES {
+        let device = Emulator::new(architecture, 0).unwrap();
+        for format in formats() {
+            let cols = cols_of(format, 3);
+            let odd = [f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, 1e-40, -1e-45, -0.0, 3e-38];
+            let row = |&value: &f32| {
+                let mut x: Vec<f32> = (0..cols).map(|_| value * rng.random::<f32>()).collect();
+                x[cols / 2] = value;
+                Row::new(format, x)
+            };
+            let rows: Vec<Row> = odd.iter().map(row).collect();
+            let stack = Stack::new(&device, format, (cols, 33, 1), &mut rng);
+            check(&device, std::slice::from_ref(&stack), &rows);
+            check(&device, &[stack], &rows[..1]);
         }
     }
 }
@@ -240,6 +304,7 @@ fn groups_meet_their_own_matrices() {
                 check_grouped(&device, format, cols_of(format, 2), &[1, 1, 1, 1], &mut rng);
                 check_grouped(&device, format, cols_of(format, 4), &[2, 1, 5, 3], &mut rng);
                 check_grouped(&device, format, cols_of(format, 8), &[1, 17, 8, 2, 9], &mut rng);
+                check_grouped(&device, format, cols_of(format, 3), &[20, 1, 33, 16], &mut rng);
             }
         }
     }
