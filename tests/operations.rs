@@ -5,6 +5,8 @@
 
 #[path = "operations/cases.rs"]
 mod cases;
+// Every suite uses its own part of it.
+#[allow(dead_code)]
 #[path = "support/random.rs"]
 mod random;
 

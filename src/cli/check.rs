@@ -17,11 +17,11 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::device::{self, Open, Runs};
+use super::device::{self, Open, Processor, Runs};
 use super::drafters::Crew;
 use super::setup::{self, About, Loaded};
 use super::terminal;
-use crate::backend::Backend;
+use crate::backend::{Backend, cpu::Cpu};
 use crate::engine::{DEFAULT_BLOCK, Sequence, Settings, Unwatched};
 use crate::{Result, whole};
 use compare::{Course, Tally, compare};
@@ -48,16 +48,27 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
 
 impl Runs for &CheckArgs {
     fn on<O: Open>(self, devices: &O) -> Result<ExitCode> {
-        check(self, &setup::load(&self.model, devices)?)
+        let loaded = setup::load(&self.model, devices)?;
+        // Whatever runs elsewhere must give the bits of the processor too.
+        let processor = match devices.elsewhere() {
+            true => Some((setup::load(&self.model, &Processor { args: &self.model })?, Compared::default())),
+            false => None,
+        };
+        check(self, &loaded, processor)
     }
 }
 
-/// Compares drafted runs with plain ones.
-fn check<B: Backend>(args: &CheckArgs, loaded: &Loaded<B>) -> Result<ExitCode> {
+/// Compares drafted runs with plain ones, and plain ones with those of the processor.
+fn check<B: Backend>(
+    args: &CheckArgs,
+    loaded: &Loaded<B>,
+    processor: Option<(Loaded<Cpu>, Compared)>,
+) -> Result<ExitCode> {
     let about = &loaded.about;
     let prompts = prompts::load(args.prompts.as_deref(), about)?;
     let mut check = Check {
         loaded,
+        processor,
         crews: Crew::all(&loaded.model),
         report: Report::default(),
         record: Record::new(about, args.tokens),
@@ -74,12 +85,16 @@ fn check<B: Backend>(args: &CheckArgs, loaded: &Loaded<B>) -> Result<ExitCode> {
         check.record.write(path)?;
     }
     let report = &check.report;
+    let processor = check.processor.as_ref().map(|(loaded, compared)| (&loaded.about, compared));
     let text = match args.json {
-        true => format!("{}\n", json(args, about, prompts.len(), report)),
-        false => heading(args, about, prompts.len()) + &report.text(about),
+        true => format!("{}\n", json(args, about, prompts.len(), (report, processor))),
+        false => {
+            let processor = processor.map(|(cpu, compared)| report::processor(cpu, compared, about));
+            heading(args, about, prompts.len()) + &report.text(about) + &processor.unwrap_or_default()
+        }
     };
     terminal::print(&text)?;
-    Ok(verdict(report.same()))
+    Ok(verdict(report.same() && processor.is_none_or(|(_, compared)| compared.same())))
 }
 
 fn heading(args: &CheckArgs, about: &About, prompts: usize) -> String {
@@ -91,7 +106,12 @@ fn heading(args: &CheckArgs, about: &About, prompts: usize) -> String {
     )
 }
 
-fn json(args: &CheckArgs, about: &About, prompts: usize, report: &Report) -> Value {
+fn json(
+    args: &CheckArgs,
+    about: &About,
+    prompts: usize,
+    (report, processor): (&Report, Option<(&About, &Compared)>),
+) -> Value {
     let mut object = json!({
         "program": env!("CARGO_PKG_VERSION"),
         "model": setup::model_name(&args.model),
@@ -103,6 +123,9 @@ fn json(args: &CheckArgs, about: &About, prompts: usize, report: &Report) -> Val
     for (key, value) in report.fields() {
         object[key] = value;
     }
+    if let Some((cpu, compared)) = processor {
+        object["processor"] = report::processor_json(cpu, compared);
+    }
     object
 }
 
@@ -113,6 +136,8 @@ fn verdict(same: bool) -> ExitCode {
 /// A check under way.
 struct Check<'a, B: Backend> {
     loaded: &'a Loaded<B>,
+    /// The same model on the processor, if the device is another.
+    processor: Option<(Loaded<Cpu>, Compared)>,
     crews: Vec<Crew>,
     report: Report,
     record: Record,
@@ -126,7 +151,12 @@ impl<B: Backend> Check<'_, B> {
         let limits = self.limits(prompt);
         let run = |manner: &Manner| Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH, manner);
         let plain = run(&Manner::greedy())?;
-        self.record.prompts.push(Kept::new(&prompt.task, &plain, limits));
+        let kept = Kept::new(&prompt.task, &plain, limits);
+        if let Some((cpu, compared)) = &mut self.processor {
+            let there = Plain::run(cpu, &prompt.ids, limits.context, limits.tokens + REACH, &Manner::greedy())?;
+            compared.prompt(&Kept::new(&prompt.task, &there, limits), &kept);
+        }
+        self.record.prompts.push(kept);
         let configs = plans::all(&self.crews, &plain, limits, context);
         self.bar.set_length((count * configs.len()) as u64);
         for config in &configs {

@@ -130,6 +130,9 @@ pub trait Open {
     /// The kind.
     type B: Backend;
 
+    /// Whether it is anything but the processor.
+    fn elsewhere(&self) -> bool;
+
     /// A device. `split` holds the layers of each die but the last; where it is empty, the device chooses.
     ///
     /// # Errors
@@ -224,6 +227,10 @@ pub struct Processor<'a> {
 impl Open for Processor<'_> {
     type B = Cpu;
 
+    fn elsewhere(&self) -> bool {
+        false
+    }
+
     fn open(&self, _: &[usize]) -> Result<Cpu> {
         Cpu::with_isa(setup::threads(self.args.threads), setup::isa(self.args.isa.as_deref())?)
     }
@@ -285,6 +292,10 @@ impl fmt::Display for Dies {
 
 impl Open for Dies {
     type B = Cuda;
+
+    fn elsewhere(&self) -> bool {
+        true
+    }
 
     fn open(&self, split: &[usize]) -> Result<Cuda> {
         Cuda::open(self.drivers.clone(), split).map_err(|e| e.about(format!("--device {}", self.device)))

@@ -177,17 +177,40 @@ pub fn against(record: &Record, compared: &Compared, about: &About) -> String {
         compared.rows,
         compared.rows_differing,
     );
-    if let Some(d) = &compared.first {
-        let (prompt, task, position) = (d.prompt, &d.task, d.position);
-        let _ = writeln!(
-            out,
-            "first difference: prompt {prompt} ({task}), position {position}, generated token {}: {}",
-            d.generated, d.differs
-        );
-        out += &side("recorded:", &d.recorded, about);
-        out += &side("now:     ", &d.now, about);
-    }
+    out += &first(compared, ("recorded:", "now:     "), about);
     out
+}
+
+/// What came of comparing a device's plain runs with the processor's.
+pub fn processor(cpu: &About, compared: &Compared, about: &About) -> String {
+    let mut out = format!(
+        "\nagainst {}: rows compared {}, rows that differ {}, ends that differ {}\n",
+        cpu.device, compared.rows, compared.rows_differing, compared.ends_differing
+    );
+    out += &first(compared, ("processor:", "device:   "), about);
+    out
+}
+
+/// The same as an object.
+pub fn processor_json(cpu: &About, compared: &Compared) -> Value {
+    json!({
+        "device": cpu.device,
+        "rows": compared.rows,
+        "rows_differing": compared.rows_differing,
+        "ends_differing": compared.ends_differing,
+        "difference": compared.first,
+    })
+}
+
+/// The first difference, if there is one, with both sides under their names.
+fn first(compared: &Compared, (then, now): (&str, &str), about: &About) -> String {
+    let Some(d) = &compared.first else {
+        return String::new();
+    };
+    let (prompt, task, position) = (d.prompt, &d.task, d.position);
+    let place = format!("first difference: prompt {prompt} ({task}), position {position}");
+    let what = format!("generated token {}: {}\n", d.generated, d.differs);
+    [format!("{place}, {what}"), side(then, &d.recorded, about), side(now, &d.now, about)].concat()
 }
 
 /// The same as an object.
