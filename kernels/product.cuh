@@ -49,18 +49,18 @@ template <int N, int W> struct Record {
     static const int DMIN = D + ROWS, DX = DMIN + (F::MIN ? ROWS : 0), MX = DX + N, SIZE = MX + N;
 };
 
-// Takes the block of threads if it is one of this matrix's; counts on to the next if not. Behind its matrix a block's number is
-// negative, hence large.
-DEVICE void claim(Matrix &m, u32 &stride, u32 &block, const u8 *w, float *y, u32 rows, u32 stride_here, u32 shift, u32 split) {
+// Takes the block of threads if it is one of this matrix's; counts on to the next if not.
+DEVICE bool claim(Matrix &m, u32 &block, const u8 *w, float *y, u32 rows, u32 shift, u32 split) {
     u32 blocks = (rows + (1u << shift) - 1) >> shift;
-    if (block < blocks) {
-        m.w = w;
-        m.y = y;
-        m.rows = rows;
-        m.set = block << (3 - split);
-        stride = stride_here;
+    if (block >= blocks) {
+        block -= blocks;
+        return false;
     }
-    block -= blocks;
+    m.w = w;
+    m.y = y;
+    m.rows = rows;
+    m.set = block << (3 - split);
+    return true;
 }
 
 // The sum of two neighbours of `sums`.
@@ -69,36 +69,58 @@ DEVICE i32 both_sums(const i16 *at) {
     return (i32)(i16)both + (i32)(i16)(both >> 16);
 }
 
-// The sums of the activations that share a scale, of `subs` sub-blocks from `sub` on: to [sub-block][N], times `factor`.
-template <int N> DEVICE void stage_sums(const Input &in, u32 sub, u32 subs, float *to, float factor) {
-    const u32 per = F::LEN / F::SUB;
-    for (u32 i = lane(); i < subs * N; i += WARP) {
-        u32 n = i % N, at = sub + i / N;
-        i32 v = 0;
-        if (n < in.rows && at < in.blocks * per) {
-            const i16 *sums = in.sums + (in.row[n] * in.blocks * per + at) * (F::SUB / 16);
-            v = F::SUB == 16 ? (i32)(i16)__ldg((const u16 *)sums) : both_sums(sums);
-        }
-        to[i] = mul((float)v, factor);
-    }
-}
+// The sums of the activations that share a scale, of SUBS sub-blocks from `sub` on: asked for, then put to [sub-block][N].
+template <int N, int SUBS> struct Sums {
+    static const int TURNS = (N * SUBS + 31) / 32;
+    i32 sum[TURNS];
 
-// The floats of a record.
-template <int N, int W> DEVICE void finish(const Input &in, const u8 *const (&w)[W], u32 block, float *record) {
-    typedef Record<N, W> R;
+    __device__ __forceinline__ Sums(const Input &in, u32 sub) {
+        const u32 per = F::LEN / F::SUB;
 #pragma unroll
-    for (int v = 0; v < W; v++) {
-        float d, dmin;
-        load_head<F>(w[v] + block * F::BLOCK + F::GROUPS * F::GROUP, d, dmin);
-        record[R::D + v * WARP + lane()] = d;
-        if (F::MIN) record[R::DMIN + v * WARP + lane()] = dmin;
+        for (u32 t = 0; t < TURNS; t++) {
+            u32 i = t * WARP + lane(), n = i % N, at = sub + i / N;
+            sum[t] = 0;
+            if (i >= SUBS * N || n >= in.rows || at >= in.blocks * per) continue;
+            const i16 *from = in.sums + (in.row[n] * in.blocks * per + at) * (F::SUB / 16);
+            sum[t] = F::SUB == 16 ? (i32)(i16)__ldg((const u16 *)from) : both_sums(from);
+        }
     }
-    if (lane() >= N) return;
-    bool there = lane() < in.rows;
-    u32 at = there ? in.row[lane()] * in.blocks + block : 0;
-    record[R::DX + lane()] = there ? __ldg(in.d + at) : 0.0f;
-    if (F::MIN && F::LEN == 32) record[R::MX + lane()] = there ? (float)both_sums(in.sums + 2 * at) : 0.0f;
-}
+
+    __device__ __forceinline__ void store(float *to, float factor) const {
+#pragma unroll
+        for (u32 t = 0; t < TURNS; t++) {
+            u32 i = t * WARP + lane();
+            if (i < SUBS * N) to[i] = mul((float)sum[t], factor);
+        }
+    }
+};
+
+// The floats of a record: asked for at first, needed at last.
+template <int N, int W> struct Heads {
+    typedef Record<N, W> R;
+    float d[W], dmin[W], dx, mx;
+
+    __device__ __forceinline__ void load(const Input &in, const u8 *const (&w)[W], u32 block) {
+#pragma unroll
+        for (int v = 0; v < W; v++) load_head<F>(w[v] + block * F::BLOCK + F::GROUPS * F::GROUP, d[v], dmin[v]);
+        dx = mx = 0.0f;
+        if (lane() >= min((u32)N, in.rows)) return;
+        u32 at = in.row[lane()] * in.blocks + block;
+        dx = __ldg(in.d + at);
+        if (F::MIN && F::LEN == 32) mx = (float)both_sums(in.sums + 2 * at);
+    }
+
+    __device__ __forceinline__ void store(float *record) const {
+#pragma unroll
+        for (int v = 0; v < W; v++) {
+            record[R::D + v * WARP + lane()] = d[v];
+            if (F::MIN) record[R::DMIN + v * WARP + lane()] = dmin[v];
+        }
+        if (lane() >= N) return;
+        record[R::DX + lane()] = dx;
+        if (F::MIN && F::LEN == 32) record[R::MX + lane()] = mx;
+    }
+};
 
 // What a warp does, lanes being weight rows. A (arithmetic) says how: WORDS singles hold 32 staged activations of a row; `step`
 // groups are staged at a time; a Sum holds a sub-block's I, a Total a block's; sums [N] of a centred format are times `centre`.
@@ -109,26 +131,45 @@ template <class A, int N, int W> struct Lanes {
     static const int SUBS = 32 / F::SUB, SUMS = N * A::WORDS * STEP, STAGED = SUMS + N * STEP * SUBS;
     // A block's record takes the place of what was staged; those of several small blocks lie behind.
     static const int RECORDS = F::LEN == 256 ? 0 : STAGED, END = RECORDS + R::SIZE * BLOCKS;
-    // Groups in a row without a jump, where there is little to do for each.
-    static const int UNROLL = N * W == 1 ? A::UNROLL : N * W <= 4 ? 2 : 1;
+    // Groups that are under way from memory while one is worked on, and groups in a row without a jump.
+    static const int AHEAD = N * W == 1 ? A::AHEAD : 1, UNROLL = N * W <= 4 ? A::AHEAD / (N * W) : 1;
     static const int AREA = ((END > STAGED ? END : STAGED) + 3) / 4 * 4;
 
     // Stages STEP groups from group `group` of the rows on.
     static __device__ __forceinline__ void stage(const Input &in, u32 group, float *area) {
-        A::template stage<N, STEP>(in, group * 32, area);
-        if (F::CENTRE && A::centre() != 0.0f) stage_sums<N>(in, group * SUBS, STEP * SUBS, area + SUMS, A::centre());
-        if (F::MIN && F::LEN == 256) stage_sums<N>(in, group * SUBS, STEP * SUBS, area + SUMS, 1.0f);
+        const bool centred = F::CENTRE && A::centre() != 0.0f, needed = centred || (F::MIN && F::LEN == 256);
+        typename A::template Staged<N, STEP> staged(in, group * 32);
+        if constexpr (needed) {
+            Sums<N, STEP * SUBS> sums(in, group * SUBS);
+            sums.store(area + SUMS, centred ? A::centre() : 1.0f);
+        }
+        staged.store(area);
         __syncwarp();
     }
 
-    // Blocks of 32: each group's I is a record.
+    static __device__ __forceinline__ void load(const u8 *const (&w)[W], u32 at, Group<F> (&to)[W]) {
+#pragma unroll
+        for (int v = 0; v < W; v++) to[v] = load_group<F>(w[v] + at);
+    }
+
+    // Blocks of 32: each group's I is a record. Blocks behind the last are read as the last.
     static __device__ __forceinline__ void narrow(const Input &in, const u8 *const (&w)[W], u32 block, float *area) {
+        const int ahead = AHEAD < BLOCKS ? AHEAD : BLOCKS;
+        u32 there = min((u32)BLOCKS, in.blocks - block);
+        Group<F> ring[ahead][W];
+#pragma unroll
+        for (u32 i = 0; i < ahead; i++) load(w, (block + min(i, there - 1)) * F::BLOCK, ring[i]);
+        Heads<N, W> heads[BLOCKS];
+#pragma unroll
+        for (u32 b = 0; b < BLOCKS; b++) heads[b].load(in, w, block + min(b, there - 1));
         stage(in, block, area);
-#pragma unroll 1
-        for (u32 b = 0; b < min((u32)BLOCKS, in.blocks - block); b++) {
+#pragma unroll
+        for (u32 b = 0; b < BLOCKS; b++) {
+            if (b >= there) continue;
             Group<F> g[W];
 #pragma unroll
-            for (int v = 0; v < W; v++) g[v] = load_group<F>(w[v] + (block + b) * F::BLOCK);
+            for (int v = 0; v < W; v++) g[v] = ring[b % ahead][v];
+            if (b + ahead < there) load(w, (block + b + ahead) * F::BLOCK, ring[b % ahead]);
             typename A::Sum i[W][N];
             A::template dot<N, W, STEP, 0>(g, area + A::WORDS * b, area + SUMS + N * b, i);
             float *record = area + RECORDS + b * R::SIZE;
@@ -136,7 +177,7 @@ template <class A, int N, int W> struct Lanes {
             for (int v = 0; v < W; v++)
 #pragma unroll
                 for (int n = 0; n < N; n++) record[n * R::ROWS + v * WARP + lane()] = A::single(i[v][n]);
-            finish<N, W>(in, w, block + b, record);
+            heads[b].store(record);
         }
     }
 
@@ -159,36 +200,42 @@ template <class A, int N, int W> struct Lanes {
     static __device__ __forceinline__ void wide(const Input &in, const u8 *const (&w)[W], u32 block, float *area) {
         typename A::Total total[W][N];
         float most[W][N];
-        Group<F> next[W];
+        Group<F> ring[AHEAD][W];
         const u8 *from[W];
 #pragma unroll
-        for (int v = 0; v < W; v++) {
-            from[v] = w[v] + block * F::BLOCK;
-            next[v] = load_group<F>(from[v]);
+        for (int v = 0; v < W; v++) from[v] = w[v] + block * F::BLOCK;
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) load(from, i * F::GROUP, ring[i]);
+        Heads<N, W> heads;
+        heads.load(in, w, block);
+#pragma unroll
+        for (int v = 0; v < W; v++)
 #pragma unroll
             for (int n = 0; n < N; n++) total[v][n].clear(), most[v][n] = 0.0f;
-        }
 #pragma unroll 1
-        for (u32 k = 0; k < 8; k += STEP) {
-            stage(in, block * 8 + k, area);
-#pragma unroll(UNROLL)
-            for (u32 i = 0; i < STEP; i++) {
+        for (u32 k = 0; k < 8; k += UNROLL) {
+            if (k % STEP == 0) stage(in, block * 8 + k, area);
+#pragma unroll
+            for (u32 i = 0; i < UNROLL; i++) {
                 Group<F> g[W];
 #pragma unroll
-                for (int v = 0; v < W; v++) {
-                    g[v] = next[v];
-                    if (k + i < 7) next[v] = load_group<F>(from[v] + (k + i + 1) * F::GROUP);
-                }
-                const float *x = area + A::WORDS * i, *sums = area + SUMS + i * SUBS * N;
+                for (int v = 0; v < W; v++) g[v] = ring[i % AHEAD][v];
+                // Without a branch, so that it can begin before the work; behind the last group that one comes again.
+                if (i + AHEAD < UNROLL) load(from, (i + AHEAD) * F::GROUP, ring[i % AHEAD]);
+                else if (UNROLL < 8) load(from, (k + i + AHEAD < 8 ? i + AHEAD : i) * F::GROUP, ring[i % AHEAD]);
+                const u32 at = (k + i) % STEP;
+                const float *x = area + A::WORDS * at, *sums = area + SUMS + at * SUBS * N;
                 part<0>(g, x, sums, total, most);
                 if constexpr (SUBS == 2) part<1>(g, x, sums + N, total, most);
-                if ((i + 1) % F::FLUSH != 0) continue;
+                if ((k + i + 1) % F::FLUSH != 0) continue;
 #pragma unroll
                 for (int v = 0; v < W; v++)
 #pragma unroll
                     for (int n = 0; n < N; n++) total[v][n].flush();
             }
-            __syncwarp();
+#pragma unroll
+            for (int v = 0; v < W; v++) from[v] += UNROLL * F::GROUP;
+            if ((k + UNROLL) % STEP == 0) __syncwarp();
         }
 #pragma unroll
         for (int v = 0; v < W; v++)
@@ -197,7 +244,7 @@ template <class A, int N, int W> struct Lanes {
                 area[n * R::ROWS + v * WARP + lane()] = total[v][n].value();
                 if (F::MIN) area[R::M + n * R::ROWS + v * WARP + lane()] = most[v][n];
             }
-        finish<N, W>(in, w, block, area);
+        heads.store(area);
     }
 
     static __device__ __forceinline__ void unit(const Input &in, const u8 *const (&w)[W], u32 block, float *area) {
@@ -265,14 +312,22 @@ template <class L, int N, int W> DEVICE void product_tile(const Matrix &m, const
 DEVICE bool begin(Matrix &m, Input &in, u32 shift, PRODUCT) {
     uint4 group = make_uint4(0, 0, rows, 0);
     if (groups) {
-        if (blockIdx.y >= count[0]) return false;
-        group = groups[blockIdx.y];
+        // The table has room for as many groups as there are blocks; both loads are under way at once.
+        u32 there = __ldg(count);
+        group = __ldg(groups + blockIdx.y);
+        if (blockIdx.y >= there) return false;
     }
-    u32 block = blockIdx.x, stride = 0;
-    claim(m, stride, block, w0, y0, rows0, stride0, shift, split);
-    claim(m, stride, block, w1, y1, rows1, stride1, shift, split);
-    claim(m, stride, block, w2, y2, rows2, stride2, shift, split);
-    claim(m, stride, block, w3, y3, rows3, stride3, shift, split);
+    u32 block = blockIdx.x, stride = stride0;
+    if (!claim(m, block, w0, y0, rows0, shift, split)) {
+        stride = stride1;
+        if (!claim(m, block, w1, y1, rows1, shift, split)) {
+            stride = stride2;
+            if (!claim(m, block, w2, y2, rows2, shift, split)) {
+                stride = stride3;
+                claim(m, block, w3, y3, rows3, shift, split);
+            }
+        }
+    }
     m.w += (u64)group.x * stride * 16;
     in.q = q, in.d = d, in.sums = sums, in.blocks = blocks, in.place = group.y, in.rows = group.z;
     return true;
@@ -305,13 +360,22 @@ template <class T> DEVICE void run_many(PRODUCT) {
     }
 }
 
-// Few places, lanes being weight rows.
-template <class A> struct Few {
+// Up to eight places, lanes being weight rows.
+template <class A> struct Eight {
     static const int MOST = 8, W = 2;
     static __device__ __forceinline__ void tile(const Matrix &m, const Input &in, u32 split) {
         if (in.rows == 1) product_tile<Lanes<A, 1, 2>, 1, 2>(m, in, split);
         else if (in.rows == 2) product_tile<Lanes<A, 2, 2>, 2, 2>(m, in, split);
         else if (in.rows <= 4) product_tile<Lanes<A, 4, 2>, 4, 2>(m, in, split);
         else product_tile<Lanes<A, 8, 2>, 8, 2>(m, in, split);
+    }
+};
+
+// Up to two: fewer registers, so more warps at once.
+template <class A> struct Two {
+    static const int MOST = 2, W = 2;
+    static __device__ __forceinline__ void tile(const Matrix &m, const Input &in, u32 split) {
+        if (in.rows == 1) product_tile<Lanes<A, 1, 2>, 1, 2>(m, in, split);
+        else product_tile<Lanes<A, 2, 2>, 2, 2>(m, in, split);
     }
 };

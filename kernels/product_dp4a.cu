@@ -5,7 +5,7 @@
 #include "product.cuh"
 
 struct Integers {
-    static const int WORDS = 8, UNROLL = 4;
+    static const int WORDS = 8, AHEAD = 4;
     typedef i32 Sum;
     static const u32 FLIP = F::CENTRE == 128 ? 0x80808080u : 0;
     // Groups that are staged at a time.
@@ -22,18 +22,30 @@ struct Integers {
     };
     static __device__ __forceinline__ float single(i32 i) { return (float)i; }
 
-    // Activations of STEP groups from element `at` of the rows on: to [N][8 STEP] words.
-    template <int N, int STEP> static __device__ __forceinline__ void stage(const Input &in, u32 at, float *to) {
-        const u32 units = 2 * STEP, width = in.blocks * F::LEN;
+    // Activations of STEP groups from element `at` of the rows on: asked for, then put to [N][8 STEP] words.
+    template <int N, int STEP> struct Staged {
+        static const u32 UNITS = 2 * STEP, TURNS = (N * UNITS + 31) / 32;
+        uint4 unit[TURNS];
+
+        __device__ __forceinline__ Staged(const Input &in, u32 at) {
+            u32 width = in.blocks * F::LEN;
 #pragma unroll
-        for (u32 from = 0; from < N * units; from += WARP) {
-            u32 i = from + lane(), n = i / units, k = at + i % units * 16;
-            if (i >= N * units) break;
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (n < in.rows && k < width) v = __ldg((const uint4 *)(in.q + (u64)in.row[n] * width + k));
-            ((uint4 *)to)[i] = v;
+            for (u32 t = 0; t < TURNS; t++) {
+                u32 i = t * WARP + lane(), n = i / UNITS, k = at + i % UNITS * 16;
+                unit[t] = make_uint4(0, 0, 0, 0);
+                if (n < in.rows && k < width && i < N * UNITS)
+                    unit[t] = __ldg((const uint4 *)(in.q + (u64)in.row[n] * width + k));
+            }
         }
-    }
+
+        __device__ __forceinline__ void store(float *to) const {
+#pragma unroll
+            for (u32 t = 0; t < TURNS; t++) {
+                u32 i = t * WARP + lane();
+                if (i < N * UNITS) ((uint4 *)to)[i] = unit[t];
+            }
+        }
+    };
 
     // Σ code · x of sub-block `sub` of a group, centred.
     template <int N, int W, int STEP, int sub>
@@ -65,6 +77,8 @@ struct Integers {
     }
 };
 
-KERNEL(256, 3) product_1(PRODUCT) { run_one<Integers>(GIVEN); }
+KERNEL(256, 2) product_1(PRODUCT) { run_one<Integers>(GIVEN); }
 
-KERNEL(256, 2) product_n(PRODUCT) { run_many<Few<Integers>>(GIVEN); }
+KERNEL(256, 2) product_2(PRODUCT) { run_many<Two<Integers>>(GIVEN); }
+
+KERNEL(256, 1) product_n(PRODUCT) { run_many<Eight<Integers>>(GIVEN); }

@@ -31,7 +31,7 @@ DEVICE void take(const Group<F> &g, int j, u32 (&code)[4]) {
 }
 
 struct Floats {
-    static const int WORDS = 32, UNROLL = 8;
+    static const int WORDS = 32, AHEAD = 8;
     typedef float Sum;
     // Groups that are staged at a time: as many as 4 KiB hold.
     template <int N> static __device__ constexpr int step() { return N == 8 ? 4 : 8; }
@@ -52,39 +52,53 @@ struct Floats {
     };
     static __device__ __forceinline__ float single(float i) { return mul(i, 1.0f / UNIT); }
 
-    // Activations of STEP groups from element `at` of the rows on: to [N][32 STEP].
-    template <int N, int STEP> static __device__ __forceinline__ void stage(const Input &in, u32 at, float *to) {
-        const u32 octets = 4 * STEP, width = in.blocks * F::LEN;
-#pragma unroll 1
-        for (u32 i = lane(); i < N * octets; i += WARP) {
-            u32 n = i / octets, k = at + i % octets * 8;
-            uint2 v = make_uint2(0, 0);
-            if (n < in.rows && k < width) v = __ldg((const uint2 *)(in.q + (u64)in.row[n] * width + k));
-            float x[8];
+    // Activations of STEP groups from element `at` of the rows on: asked for, then put to [N][32 STEP].
+    template <int N, int STEP> struct Staged {
+        static const u32 OCTETS = 4 * STEP, TURNS = (N * OCTETS + 31) / 32;
+        uint2 octet[TURNS];
+
+        __device__ __forceinline__ Staged(const Input &in, u32 at) {
+            u32 width = in.blocks * F::LEN;
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
-                const int nibble[8] = {0, 8, 16, 8, 4, 12, 4, 12}, p = F::CODES <= NIBBLES ? nibble[j] : j % 2 * 8;
-                x[j] = mul((float)(i32)(i8)((j < 4 ? v.x : v.y) >> (8 * (j & 3))), __uint_as_float((227u - p) << 23));
+            for (u32 t = 0; t < TURNS; t++) {
+                u32 i = t * WARP + lane(), n = i / OCTETS, k = at + i % OCTETS * 8;
+                octet[t] = make_uint2(0, 0);
+                if (n < in.rows && k < width && i < N * OCTETS)
+                    octet[t] = __ldg((const uint2 *)(in.q + (u64)in.row[n] * width + k));
             }
-            float4 *out = (float4 *)to + 2 * i;
-            out[0] = make_float4(x[0], x[1], x[2], x[3]);
-            out[1] = make_float4(x[4], x[5], x[6], x[7]);
         }
-    }
+
+        __device__ __forceinline__ void store(float *to) const {
+#pragma unroll
+            for (u32 t = 0; t < TURNS; t++) {
+                u32 i = t * WARP + lane();
+                if (i >= N * OCTETS) break;
+                float x[8];
+#pragma unroll
+                for (int j = 0; j < 8; j++) {
+                    const int nibble[8] = {0, 8, 16, 8, 4, 12, 4, 12}, p = F::CODES <= NIBBLES ? nibble[j] : j % 2 * 8;
+                    u32 word = j < 4 ? octet[t].x : octet[t].y;
+                    x[j] = mul((float)(i32)(i8)(word >> (8 * (j & 3))), __uint_as_float((227u - p) << 23));
+                }
+                float4 *out = (float4 *)to + 2 * i;
+                out[0] = make_float4(x[0], x[1], x[2], x[3]);
+                out[1] = make_float4(x[4], x[5], x[6], x[7]);
+            }
+        }
+    };
 
     // Σ code · x of sub-block `sub` of a group in units, centred.
     template <int N, int W, int STEP, int sub>
     static __device__ __forceinline__ void dot(const Group<F> (&g)[W], const float *x, const float *sums, float (&out)[W][N]) {
         // A single chain would wait for itself.
-        const int chains = N * W == 1 ? 2 : 1;
+        const int chains = N * W == 1 ? F::SUB / 8 : N * W == 2 ? 2 : 1;
         float acc[chains][W][N];
 #pragma unroll
-        for (int v = 0; v < W; v++)
+        for (int c = 0; c < chains; c++)
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                acc[chains - 1][v][n] = 0.0f;
-                acc[0][v][n] = F::CENTRE ? sums[n] : 0.0f;
-            }
+            for (int v = 0; v < W; v++)
+#pragma unroll
+                for (int n = 0; n < N; n++) acc[c][v][n] = F::CENTRE && c == 0 ? sums[n] : 0.0f;
 #pragma unroll
         for (int j = sub * F::SUB / 4; j < (sub + 1) * F::SUB / 4; j++) {
             u32 code[W][4];
@@ -95,21 +109,24 @@ struct Floats {
                 float4 a = ((const float4 *)x)[n * 8 * STEP + j];
 #pragma unroll
                 for (int v = 0; v < W; v++) {
-                    float &even = acc[0][v][n], &odd = acc[chains - 1][v][n];
-                    even = fma_code(code[v][0], a.x, even);
-                    odd = fma_code(code[v][1], a.y, odd);
-                    even = fma_code(code[v][2], a.z, even);
-                    odd = fma_code(code[v][3], a.w, odd);
+                    const float one[4] = {a.x, a.y, a.z, a.w};
+#pragma unroll
+                    for (int i = 0; i < 4; i++) acc[i % chains][v][n] = fma_code(code[v][i], one[i], acc[i % chains][v][n]);
                 }
             }
         }
 #pragma unroll
         for (int v = 0; v < W; v++)
 #pragma unroll
-            for (int n = 0; n < N; n++) out[v][n] = chains == 2 ? add(acc[0][v][n], acc[1][v][n]) : acc[0][v][n];
+            for (int n = 0; n < N; n++) {
+                out[v][n] = chains >= 2 ? add(acc[0][v][n], acc[1 % chains][v][n]) : acc[0][v][n];
+                if (chains == 4) out[v][n] = add(out[v][n], add(acc[2 % chains][v][n], acc[3 % chains][v][n]));
+            }
     }
 };
 
-KERNEL(256, 3) product_1(PRODUCT) { run_one<Floats>(GIVEN); }
+KERNEL(256, 7) product_1(PRODUCT) { run_one<Floats>(GIVEN); }
 
-KERNEL(256, 1) product_n(PRODUCT) { run_many<Few<Floats>>(GIVEN); }
+KERNEL(256, 5) product_2(PRODUCT) { run_many<Two<Floats>>(GIVEN); }
+
+KERNEL(256, 3) product_n(PRODUCT) { run_many<Eight<Floats>>(GIVEN); }

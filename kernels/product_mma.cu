@@ -91,11 +91,13 @@ template <int N> struct Fragments {
 
     // Blocks of 32: each group's I is a record.
     static __device__ __forceinline__ void narrow(const Input &in, const u8 *const (&w)[1], u32 block, float *area) {
-        if (CENTRED) stage_sums<N>(in, block, BLOCKS, area, -F::CENTRE);
+        if (CENTRED) Sums<N, BLOCKS>(in, block).store(area, -F::CENTRE);
         __syncwarp();
         Places<N> places(in);
 #pragma unroll 1
         for (u32 b = 0; b < min((u32)BLOCKS, in.blocks - block); b++) {
+            Heads<N, 1> heads;
+            heads.load(in, w, block + b);
             Group<F> g[4];
             uint2 x[N / 8];
             i32 i[2][N / 8][4];
@@ -105,15 +107,17 @@ template <int N> struct Fragments {
             dot(g, x, 0, area + N * b, i);
             float *record = area + RECORDS + b * R::SIZE;
             store(i, record);
-            finish<N, 1>(in, w, block + b, record);
+            heads.store(record);
         }
     }
 
     // Blocks of 256.
     static __device__ __forceinline__ void wide(const Input &in, const u8 *const (&w)[1], u32 block, float *area) {
-        if (CENTRED || F::MIN) stage_sums<N>(in, block * 8 * SUBS, 8 * SUBS, area, F::MIN ? 1.0f : -F::CENTRE);
+        if (CENTRED || F::MIN) Sums<N, 8 * SUBS>(in, block * 8 * SUBS).store(area, F::MIN ? 1.0f : -F::CENTRE);
         __syncwarp();
         Places<N> places(in);
+        Heads<N, 1> heads;
+        heads.load(in, w, block);
         i32 total[2][N / 8][4];
         float most[2][N / 8][4];
 #pragma unroll
@@ -150,7 +154,7 @@ template <int N> struct Fragments {
         __syncwarp();
         store(total, area);
         if (F::MIN) store(most, area + R::M);
-        finish<N, 1>(in, w, block, area);
+        heads.store(area);
     }
 
     static __device__ __forceinline__ void unit(const Input &in, const u8 *const (&w)[1], u32 block, float *area) {
@@ -167,4 +171,4 @@ struct Tensor {
     }
 };
 
-KERNEL(256, 2) product_n(PRODUCT) { run_many<Tensor>(GIVEN); }
+KERNEL(256, 1) product_n(PRODUCT) { run_many<Tensor>(GIVEN); }

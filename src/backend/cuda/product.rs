@@ -13,6 +13,8 @@ pub const JOBS: usize = 4;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
+/// Threads of a block where weights are floats.
+const THREADS_WIDE: u32 = 64;
 /// Warps of a block.
 const WARPS: usize = 8;
 /// Places of a group from which on tensor cores pay.
@@ -121,8 +123,11 @@ pub fn kernels(format: Format, architecture: u32) -> Vec<Kernel> {
         Some(_) => Path::of(architecture, 1).file(),
     };
     let mut kernels = vec![named(few, "product_1"), named(few, "product_n")];
-    if format.activation_block().is_some() && Path::of(architecture, MANY) == Path::Mma {
-        kernels.push(named(Path::Mma.file(), "product_n"));
+    if format.activation_block().is_some() {
+        kernels.push(named(few, "product_2"));
+        if Path::of(architecture, MANY) == Path::Mma {
+            kernels.push(named(Path::Mma.file(), "product_n"));
+        }
     }
     kernels
 }
@@ -176,7 +181,11 @@ impl Shape {
         let sizes: &[usize] = if path == Path::Mma { &[8, 16] } else { &[1, 2, 4, 8] };
         let up_to = sizes.iter().take_while(|&&n| n < 2 * tile);
         let shared = up_to.map(|&n| 4 * WARPS * area(path, format, n, lane_rows)).max().unwrap_or(0);
-        let name = if one { "product_1" } else { "product_n" };
+        let name = match tile {
+            1 => "product_1",
+            2 => "product_2",
+            _ => "product_n",
+        };
         Shape { file: path.file(), name, blocks: [sets as u32, groups as u32, tiles as u32], split, tile, shared }
     }
 }
@@ -262,7 +271,7 @@ fn int(value: usize) -> Arg {
 fn plan_wide(format: Format, cols: usize, jobs: &[Job], x: Address, places: Places) -> Launch {
     let Sizes { groups, largest, .. } = Sizes::of(places);
     let (name, lane_rows) = if largest == 1 { ("product_1", 1) } else { ("product_n", 2) };
-    let blocks: usize = jobs.iter().map(|job| job.rows.div_ceil(WARPS * lane_rows)).sum();
+    let blocks: usize = jobs.iter().map(|job| job.rows.div_ceil(lane_rows * THREADS_WIDE as usize / 32)).sum();
     let tiles = match places {
         Places::Dense { rows } => rows.div_ceil(8),
         Places::Grouped { .. } => 1,
@@ -271,7 +280,7 @@ fn plan_wide(format: Format, cols: usize, jobs: &[Job], x: Address, places: Plac
     args.push(Arg::At(x));
     args.extend(which(places));
     args.push(int(cols));
-    let grid = Grid { blocks: [blocks as u32, groups as u32, tiles as u32], threads: [THREADS, 1], shared: 0 };
+    let grid = Grid { blocks: [blocks as u32, groups as u32, tiles as u32], threads: [THREADS_WIDE, 1], shared: 0 };
     Launch { kernel: Kernel { file: "product_wide", variant: format.name(), name }, grid, args }
 }
 
