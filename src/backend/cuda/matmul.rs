@@ -153,7 +153,7 @@ pub(super) enum Input {
 
 impl Input {
     /// The same from row `row` on; `cols` elements to a row, `format` of the matrix.
-    pub fn from_row(self, row: usize, cols: usize, format: Format) -> product::Input {
+    pub fn at_row(self, row: usize, cols: usize, format: Format) -> product::Input {
         match self {
             Input::Float(span) => product::Input::Float(span.at + (4 * row * span.width) as Address),
             Input::Int8(form) => {
@@ -221,7 +221,7 @@ impl CudaPass<'_> {
             self.push(die, rows, move |die: &Die, range: Range<usize>| {
                 let out = |job: &Job| job.out + (4 * range.start * job.rows) as Address;
                 let jobs: Vec<Job> = jobs.iter().map(|job| Job { out: out(job), ..*job }).collect();
-                let input = input.from_row(range.start, cols, format);
+                let input = input.at_row(range.start, cols, format);
                 multiply(
                     die,
                     "product",

@@ -103,7 +103,7 @@ impl Router {
         let (rows, n, how) = (range.len(), self.matrix.rows, self.how);
         let logits = die.room(Room::Logits, 4 * rows * n)?;
         let job = Job { out: logits, ..self.matrix };
-        let input = self.input.from_row(range.start, self.cols, self.format);
+        let input = self.input.at_row(range.start, self.cols, self.format);
         let (format, cols, places) = (self.format, self.cols, Places::Dense { rows });
         multiply(die, "router", &Product { format, cols, jobs: vec![job], input, places }, self.bytes)?;
         let pairs = rows * how.used;
@@ -187,7 +187,7 @@ impl Mixture {
         };
         let job = Job { out: down, ..self.matrices[2] };
         let (format, cols) = (self.formats[2], self.ff);
-        let input = input.from_row(0, cols, format);
+        let input = input.at_row(0, cols, format);
         self.multiply(die, Product { format, cols, jobs: vec![job], input, places: places(0) })
     }
 
@@ -196,7 +196,7 @@ impl Mixture {
         let product = |which: &[usize]| {
             let (format, cols) = (self.formats[which[0]], self.width);
             let jobs = which.iter().map(|&i| Job { out: out[i], ..self.matrices[i] }).collect();
-            Product { format, cols, jobs, input: self.inputs[which[0]].from_row(row, cols, format), places }
+            Product { format, cols, jobs, input: self.inputs[which[0]].at_row(row, cols, format), places }
         };
         if self.formats[0] == self.formats[1] {
             return self.multiply(die, product(&[0, 1]));

@@ -223,21 +223,21 @@ fn planes(kind: Codes, code: &[u8; 32]) -> ([u8; 32], [u8; 8]) {
     match kind {
         Codes::Bytes => low = *code,
         Codes::Table => {
-            for j in 0..16 {
-                low[j] = code[2 * j] | code[2 * j + 1] << 4;
+            for (low, pair) in low.iter_mut().zip(code.as_chunks::<2>().0) {
+                *low = pair[0] | pair[1] << 4;
             }
         }
         Codes::Crumbs | Codes::Three => {
-            for j in 0..8 {
+            for (j, low) in low[..8].iter_mut().enumerate() {
                 let at = j / 4 * 16 + j % 4;
                 let [a, b, c, d] = [at, at + 8, at + 4, at + 12].map(|i| code[i] & 3);
-                low[j] = a | b << 2 | c << 4 | d << 6;
+                *low = a | b << 2 | c << 4 | d << 6;
             }
         }
         Codes::Nibbles | Codes::Five | Codes::Six => {
-            for j in 0..16 {
+            for (j, low) in low[..16].iter_mut().enumerate() {
                 let at = j / 4 * 8 + j % 4;
-                low[j] = (code[at] & 15) | (code[at + 4] & 15) << 4;
+                *low = (code[at] & 15) | (code[at + 4] & 15) << 4;
             }
         }
     }
