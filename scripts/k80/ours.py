@@ -101,7 +101,7 @@ class Ours:
 
     def layer(self, layer, n):
         """Launches of a layer for n rows of one sequence."""
-        yield self.norm(n, range(6))
+        yield self.norm(n, range(3))
         yield from self.delta(layer, n) if self.shape.recurrent(layer) else self.attention(layer, n)
         yield self.norm(n, range(6))
         yield from self.ffn(layer, n)

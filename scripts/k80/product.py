@@ -58,6 +58,11 @@ def area(f, n, w):
     return (max(records, staged) if f.len == 256 else records + staged) + 3 & ~3
 
 
+def power(n):
+    """The next power of two."""
+    return 1 << max(0, n - 1).bit_length()
+
+
 class Products:
     """Launches of matrix products."""
 
@@ -100,39 +105,47 @@ class Products:
         return out
 
     def quantised(self, names, format, rows, cols, n, groups):
-        f, name = LAYOUTS[format], "product_1" if n == 1 else "product_n"
-        w = 1 if n == 1 else 2
-        tile = min(n, 8)
-        places = max(groups) if groups else tile
-        widest = next(k for k in (1, 2, 4, 8) if k >= min(places, 8))
+        """One launch of the quantised products: the twin of `Shape::of`."""
+        f, name, w = LAYOUTS[format], "product_1" if n == 1 else "product_n", 1 if n == 1 else 2
+        most = min(self.shape.experts, n * self.shape.used) if groups else 1
+        average = -(-n * self.shape.used // most) if groups else n
+        tile = 1 if n == 1 else max(2, min(power(2 * average), power(n), 8))
         blocks = cols // f.len
-        units = -(-blocks // blocks_of_unit(f, widest))
-        split = next((k for k in range(4) if 1 << k >= units), 3)
-        shift = (8 if n == 1 else 9) - split
-        x = sum((r + (1 << shift) - 1) >> shift for r in rows)
-        turns = -(-units // (1 << split))
-        shared = 4 * WARPS * area(f, widest, w) + (4 * (WARPS >> split) * 32 * w * widest if turns > 1 else 0)
+        split = min(3, power(-(-blocks // blocks_of_unit(f, tile))).bit_length() - 1)
+        x = sum(-(-r // ((WARPS >> split) * w * 32)) for r in rows)
+        shared = 4 * WARPS * max(area(f, k, w) for k in (1, 2, 4, 8) if k <= tile)
+        args = self.matrices(rows) + [("ptr", 10), ("ptr", 11), ("ptr", 12)]
+        args += ([("ptr", 20), ("ptr", 21), ("ptr", 22)] if groups else [("null",)] * 3) + [n, blocks, split, tile]
+        matrix = sum(rows) * blocks * f.bytes
+        grid, parts, reads = self.places(x, n, tile, groups, most)
+        weights = sum(rows) * cols * (self.shape.used if groups else 1) * n
+        code = self.codes["product_float", format][name]
+        return Launch("+".join(names), code, grid, (256, 1), args, matrix * reads, shared, weights, parts)
+
+    def matrices(self, rows):
+        """The four matrices of a launch."""
         args = []
         for k in range(4):
             args += [("ptr", 2 * k), ("ptr", 2 * k + 1), rows[k] if k < len(rows) else 0, 1]
-        table = [("ptr", 20), ("ptr", 21), ("ptr", 22)] if groups else [("null",)] * 3
-        args += [("ptr", 10), ("ptr", 11), ("ptr", 12), *table, n, blocks, split, tile]
-        matrix = sum(rows) * blocks * f.bytes
-        if groups:
-            parts = [
-                Part(x * count, (0, 0, 0), {20: {0: 0, 4: 0, 8: places, 12: 0}, 21: {0: 1}}) for places, count in groups.items()
-            ]
-            moved, z = matrix * sum(groups.values()), 1
-        else:
+        return args
+
+    def places(self, x, n, tile, groups, most):
+        """Grid, parts, and how often a matrix is read from memory. A group's second turn finds its weights in the cache."""
+        if not groups:
             z = -(-n // tile)
-            whole = n // tile
-            parts = [Part(x * whole, (0, 0, 0))] + ([Part(x, (0, 0, whole))] if n % tile else [])
-            moved = matrix * z
-        weights = sum(rows) * cols * (self.shape.used if groups else 1) * n
-        code = self.codes["product_float", format][name]
-        label = "+".join(names)
-        return Launch(label, code, (x, 1, z), (256, 1), args, moved, shared, weights, parts)
+            parts = [Part(x * (n // tile))] + ([Part(x, (0, 0, n // tile))] if n % tile else [])
+            return (x, 1, z), parts, z
+        parts = [Part(x * have, (0, 0, 0), {20: {0: 0, 4: 0, 8: k, 12: 0}, 21: {0: 1}}) for k, have in groups.items()]
+        idle = most - sum(groups.values())
+        if idle > 0.01:
+            parts.append(Part(x * idle, (0, 1, 0), {21: {0: 1}}))
+        return (x, most, 1), parts, sum(groups.values())
 
     def wide(self, names, rows, cols, n):
-        """F32 weights: counted by bytes until the kernel is there."""
-        return Launch("+".join(names), None, (0, 0, 0), (0, 0), [], 4 * sum(rows) * cols)
+        """F32 weights."""
+        name, w = ("product_1", 1) if n == 1 else ("product_n", 2)
+        x = sum(-(-r // (WARPS * w)) for r in rows)
+        args = self.matrices(rows) + [("ptr", 10)] + [("null",)] * 3 + [n, cols]
+        grid, parts, reads = self.places(x, n, 8, None, 1)
+        code = self.codes["product_wide", "F32"][name]
+        return Launch("+".join(names), code, grid, (256, 1), args, 4 * sum(rows) * cols * reads, 0, sum(rows) * cols * n, parts)
