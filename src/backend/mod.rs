@@ -4,12 +4,15 @@
 //! no layers here, only operations. Every operation takes rows `1..=N` and gives each row the bits it would get alone.
 
 pub mod cpu;
+pub mod cuda;
+pub mod profile;
 
 use std::ops::Range;
 
 use crate::Result;
 use crate::gguf::Bytes;
 use crate::quant::Format;
+use profile::Profile;
 
 /// The shape of a weight tensor: `count` matrices (experts) of `rows` outputs by `cols` inputs, row by row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,6 +188,13 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// What runs, for users: device, instruction set, threads.
     fn describe(&self) -> String;
+
+    /// Measures the bytes per second that the device moves in its own memory; takes a moment.
+    fn bandwidth(&self) -> f64;
+
+    /// Where the time went since the last call; the first call begins, and finds nothing. `None` if the device cannot
+    /// tell. Passes may be slower while it is measured.
+    fn profile(&self) -> Option<Profile>;
 
     /// Told once, before anything is put on the device: it decides here what stands where.
     ///

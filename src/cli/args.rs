@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
+use super::device::Device;
 use super::drafters::Who;
 use super::sampling::{GrammarArgs, SamplingArgs};
 
@@ -48,7 +49,15 @@ pub struct ModelArgs {
     /// GGUF file (any part of a split one); the embedded pocket model if absent
     #[arg(short, long, value_name = "FILE")]
     pub model: Option<PathBuf>,
-    /// Threads to compute with [default: one for each processor]
+    /// What to run on: auto (graphics cards, if there are any that can be used; else the processor), cpu, cuda (all cards),
+    /// cuda:N or cuda:N,N... (those cards), emu[:DIES][@ARCHITECTURE][#SEED] (the processor in place of cards, slowly:
+    /// emu:2@61#7 is two cards of compute capability 6.1 whose threads run in a random order)
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub device: Device,
+    /// On several dies: the layers of each die but the last, comma separated [default: by memory and measured time]
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',', value_parser = positive)]
+    pub split: Vec<usize>,
+    /// Threads of the processor to compute with [default: one for each that it runs at once]
     #[arg(short, long, value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
     /// Positions in the context, prompt and output together [default: the model's own, at most 8192]
@@ -57,7 +66,7 @@ pub struct ModelArgs {
     /// How K and V are stored
     #[arg(long, value_enum, default_value_t = KvArg::F16)]
     pub kv: KvArg,
-    /// Compute in this instruction set, for tests; `inspect` lists them [default: the fastest here]
+    /// Compute in this instruction set of the processor, for tests; `inspect` lists them [default: the fastest here]
     #[arg(long, value_name = "NAME")]
     pub isa: Option<String>,
 }
@@ -159,6 +168,9 @@ pub struct GenerateArgs {
     /// Keep one JSON object a pass in a file: who drafted and why, what was expected, what came of it, and the time
     #[arg(long, value_name = "FILE.jsonl")]
     pub trace: Option<PathBuf>,
+    /// Also tell where the device's time went: by die, stage and kernel; slows passes down a little
+    #[arg(long)]
+    pub profile: bool,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -233,6 +245,9 @@ pub struct BenchArgs {
     /// Runs of each measurement; the fastest counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = positive)]
     pub repeat: usize,
+    /// Also tell where the device's time went: by die, stage and kernel; slows passes down a little
+    #[arg(long)]
+    pub profile: bool,
     /// Print one JSON object
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,

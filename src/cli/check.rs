@@ -17,8 +17,9 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
+use super::device::{self, Open, Runs};
 use super::drafters::Crew;
-use super::setup::{self, Loaded};
+use super::setup::{self, About, Loaded};
 use super::terminal;
 use crate::backend::Backend;
 use crate::engine::{DEFAULT_BLOCK, Sequence, Settings, Unwatched};
@@ -37,18 +38,29 @@ use report::{Place, Report};
 /// If the model, the prompts or a record cannot be read, do not fit together, or a record cannot be written.
 pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     if let Some(path) = &args.against {
-        return against(args, path);
+        return device::run(&args.model, Against { args, path, record: Record::read(path)? });
     }
     if let Some(path) = &args.record {
         whole::probe(path)?;
     }
-    let loaded = setup::load(&args.model)?;
-    let prompts = prompts::load(args.prompts.as_deref(), &loaded)?;
+    device::run(&args.model, args)
+}
+
+impl Runs for &CheckArgs {
+    fn on<O: Open>(self, devices: &O) -> Result<ExitCode> {
+        check(self, &setup::load(&self.model, devices)?)
+    }
+}
+
+/// Compares drafted runs with plain ones.
+fn check<B: Backend>(args: &CheckArgs, loaded: &Loaded<B>) -> Result<ExitCode> {
+    let about = &loaded.about;
+    let prompts = prompts::load(args.prompts.as_deref(), about)?;
     let mut check = Check {
-        loaded: &loaded,
-        crews: Crew::all(&loaded),
+        loaded,
+        crews: Crew::all(&loaded.model),
         report: Report::default(),
-        record: Record::new(&loaded, args.tokens),
+        record: Record::new(about, args.tokens),
         bar: terminal::bar("checking", 0),
     };
     for (i, prompt) in prompts.iter().enumerate() {
@@ -63,28 +75,28 @@ pub fn run(args: &CheckArgs) -> Result<ExitCode> {
     }
     let report = &check.report;
     let text = match args.json {
-        true => format!("{}\n", json(args, &loaded, prompts.len(), report)),
-        false => heading(args, &loaded, prompts.len()) + &report.text(&loaded),
+        true => format!("{}\n", json(args, about, prompts.len(), report)),
+        false => heading(args, about, prompts.len()) + &report.text(about),
     };
     terminal::print(&text)?;
     Ok(verdict(report.same()))
 }
 
-fn heading(args: &CheckArgs, loaded: &Loaded, prompts: usize) -> String {
-    let (model, device) = (setup::model_name(&args.model), loaded.model.backend().describe());
-    let (kv, tokens) = (loaded.settings.kv.name(), args.tokens);
+fn heading(args: &CheckArgs, about: &About, prompts: usize) -> String {
+    let (model, device) = (setup::model_name(&args.model), &about.device);
+    let (kv, tokens) = (about.settings.kv.name(), args.tokens);
     format!(
         "{model} on {device}, K and V as {kv}\n\
          {prompts} prompts, up to {tokens} tokens each, every run against plain decoding\n\n"
     )
 }
 
-fn json(args: &CheckArgs, loaded: &Loaded, prompts: usize, report: &Report) -> Value {
+fn json(args: &CheckArgs, about: &About, prompts: usize, report: &Report) -> Value {
     let mut object = json!({
         "program": env!("CARGO_PKG_VERSION"),
         "model": setup::model_name(&args.model),
-        "device": loaded.model.backend().describe(),
-        "kv": loaded.settings.kv.name(),
+        "device": about.device,
+        "kv": about.settings.kv.name(),
         "prompts": prompts,
         "tokens": args.tokens,
     });
@@ -99,18 +111,18 @@ fn verdict(same: bool) -> ExitCode {
 }
 
 /// A check under way.
-struct Check<'a> {
-    loaded: &'a Loaded,
+struct Check<'a, B: Backend> {
+    loaded: &'a Loaded<B>,
     crews: Vec<Crew>,
     report: Report,
     record: Record,
     bar: ProgressBar,
 }
 
-impl Check<'_> {
+impl<B: Backend> Check<'_, B> {
     /// All runs of the `number`-th of `count` prompts.
     fn prompt(&mut self, number: usize, prompt: &Prompt, count: usize) -> Result<()> {
-        let context = self.loaded.settings.context;
+        let context = self.loaded.about.settings.context;
         let limits = self.limits(prompt);
         let run = |manner: &Manner| Plain::run(self.loaded, &prompt.ids, limits.context, limits.tokens + REACH, manner);
         let plain = run(&Manner::greedy())?;
@@ -128,7 +140,7 @@ impl Check<'_> {
             let tally = self.reused(&plain, &config)?;
             self.report.add(place(number, prompt, &config), tally);
         }
-        for manner in Manner::others(self.loaded, number)? {
+        for manner in Manner::others(self.loaded.about.tokenizer.as_ref(), number)? {
             let plain = run(&manner)?;
             for config in plans::few(&self.crews, manner.name, limits) {
                 let tally = self.drafted(&plain, &config)?;
@@ -141,7 +153,11 @@ impl Check<'_> {
     /// Limits of an ordinary run: room for what is asked for and for every run that goes beyond it.
     fn limits(&self, prompt: &Prompt) -> Limits {
         let tokens = self.record.tokens;
-        Limits { context: (prompt.ids.len() + tokens + REACH).min(self.loaded.settings.context), tokens, stop_at: None }
+        Limits {
+            context: (prompt.ids.len() + tokens + REACH).min(self.loaded.about.settings.context),
+            tokens,
+            stop_at: None,
+        }
     }
 
     /// One run from the prompt's state, which no draft has touched.
@@ -151,7 +167,7 @@ impl Check<'_> {
         sequence.restore(&plain.prompt, &plain.start)?;
         plain.choose_alike(&mut sequence)?;
         let course = Course { limits: config.limits, from: 0 };
-        compare(self.loaded, plain, course, &mut sequence, &mut tally);
+        compare(&self.loaded.about, plain, course, &mut sequence, &mut tally);
         Ok(tally)
     }
 
@@ -165,21 +181,16 @@ impl Check<'_> {
         for (prompt, from) in [(&plain.prompt, 0), (&plain.prompt, 0), (&longer, half), (&plain.prompt, 0)] {
             sequence.prompt(prompt, &mut Unwatched)?;
             let limits = config.limits;
-            compare(self.loaded, plain, Course { limits, from }, &mut sequence, &mut tally);
+            compare(&self.loaded.about, plain, Course { limits, from }, &mut sequence, &mut tally);
         }
         Ok(tally)
     }
 
-    fn sequence(
-        &self,
-        plain: &Plain,
-        config: &Config,
-        checkpoints: usize,
-    ) -> Result<Sequence<crate::backend::cpu::Cpu>> {
+    fn sequence(&self, plain: &Plain, config: &Config, checkpoints: usize) -> Result<Sequence<B>> {
         let model = &self.loaded.model;
         let settings =
-            Settings { context: config.limits.context, block: config.block, checkpoints, ..self.loaded.settings };
-        let drafter = config.who.drafter(plain, model.vocab());
+            Settings { context: config.limits.context, block: config.block, checkpoints, ..self.loaded.about.settings };
+        let drafter = config.who.drafter(plain, self.loaded.about.vocab);
         Sequence::with_heads(model.clone(), settings, drafter, &config.who.wanted())
     }
 }
@@ -194,24 +205,36 @@ fn place(number: usize, prompt: &Prompt, config: &Config) -> Place {
     }
 }
 
+/// A kept run that is to be compared with one on this device.
+struct Against<'a> {
+    args: &'a CheckArgs,
+    path: &'a Path,
+    record: Record,
+}
+
+impl Runs for Against<'_> {
+    fn on<O: Open>(self, devices: &O) -> Result<ExitCode> {
+        against(&self, &setup::load(&self.args.model, devices)?)
+    }
+}
+
 /// Compares the plain run with a kept one.
-fn against(args: &CheckArgs, path: &Path) -> Result<ExitCode> {
-    let record = Record::read(path)?;
-    let loaded = setup::load(&args.model)?;
-    record.fits(&loaded).map_err(|e| e.at(path))?;
+fn against<B: Backend>(Against { args, path, record }: &Against, loaded: &Loaded<B>) -> Result<ExitCode> {
+    let about = &loaded.about;
+    record.fits(about).map_err(|e| e.at(path))?;
     let bar = terminal::bar("checking", record.prompts.len());
     let mut compared = Compared::default();
     for kept in &record.prompts {
         let limits = record.limits(kept);
-        let plain = Plain::run(&loaded, &kept.prompt_ids, limits.context, limits.tokens, &Manner::greedy());
+        let plain = Plain::run(loaded, &kept.prompt_ids, limits.context, limits.tokens, &Manner::greedy());
         let plain = plain.map_err(|e| e.at(path))?;
         compared.prompt(kept, &Kept::new(&kept.task, &plain, limits));
         bar.inc(1);
     }
     bar.finish_and_clear();
     let text = match args.json {
-        true => format!("{}\n", report::against_json(&record, &compared, &loaded)),
-        false => report::against(&record, &compared, &loaded),
+        true => format!("{}\n", report::against_json(record, &compared, about)),
+        false => report::against(record, &compared, about),
     };
     terminal::print(&text)?;
     Ok(verdict(compared.same()))

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use draft::{Corpus, CorpusError, Token};
 
-use super::setup::Loaded;
+use super::setup::About;
 use crate::text::Specials;
 use crate::{Error, Result, whole};
 
@@ -30,16 +30,16 @@ impl Texts {
     /// # Errors
     /// If a file cannot be read, is a damaged corpus or one of another vocabulary, or is no text; if a corpus could not be
     /// written when the output is there.
-    pub fn read(paths: &[PathBuf], loaded: &Loaded) -> Result<Texts> {
+    pub fn read(paths: &[PathBuf], about: &About) -> Result<Texts> {
         let mut texts = Texts { tokens: Vec::new(), kept: Vec::new() };
         for path in paths {
-            texts.add(path, loaded).map_err(|e| e.about("--corpus").at(path))?;
+            texts.add(path, about).map_err(|e| e.about("--corpus").at(path))?;
         }
         Ok(texts)
     }
 
-    fn add(&mut self, path: &Path, loaded: &Loaded) -> Result<()> {
-        let vocabulary = loaded.vocabulary();
+    fn add(&mut self, path: &Path, about: &About) -> Result<()> {
+        let vocabulary = about.vocabulary();
         let bytes = match path.exists() {
             true => std::fs::read(path).map_err(|e| Error::io(path, "read", &e))?,
             false => Vec::new(),
@@ -49,7 +49,7 @@ impl Texts {
             Err(CorpusError::Foreign) => {
                 let text = String::from_utf8(bytes).map_err(|_| Error::new("is neither a corpus nor UTF-8"))?;
                 let mut corpus = Corpus::bounded(vocabulary, TEXT);
-                corpus.add(&loaded.tokenizer()?.encode(&text, Specials::AsText)?);
+                corpus.add(&about.tokenizer()?.encode(&text, Specials::AsText)?);
                 corpus
             }
             Err(e) => return Err(Error::new(e.to_string())),

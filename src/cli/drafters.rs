@@ -9,10 +9,11 @@ use std::sync::Arc;
 use draft::{Cascade, Drafter, Head, Suffix, Token};
 
 use super::args::ModelArgs;
+use super::device::Open;
 use super::setup::{self, Loaded};
-use crate::backend::cpu::Cpu;
+use crate::backend::Backend;
 use crate::engine::Wanted;
-use crate::model::{EXIT, Model};
+use crate::model::{Config, EXIT, Model};
 use crate::{Error, Result};
 
 /// Who drafts, as typed.
@@ -77,7 +78,6 @@ pub struct Crew {
     heads: Vec<Head>,
     copies: bool,
     shallow: Option<usize>,
-    small: Option<Arc<Model<Cpu>>>,
     /// Earlier texts to copy from, each with an end.
     texts: Vec<Token>,
 }
@@ -85,7 +85,7 @@ pub struct Crew {
 impl Crew {
     /// Nobody.
     pub fn plain() -> Crew {
-        Crew { name: "plain", heads: Vec::new(), copies: false, shallow: None, small: None, texts: Vec::new() }
+        Crew { name: "plain", heads: Vec::new(), copies: false, shallow: None, texts: Vec::new() }
     }
 
     fn suffix(name: &'static str) -> Crew {
@@ -96,36 +96,29 @@ impl Crew {
         Crew { name: head.name(), heads: vec![head], ..Crew::plain() }
     }
 
-    /// The drafter that was asked for.
-    ///
-    /// # Errors
-    /// If the model does not have it, or the smaller model cannot be loaded or has another vocabulary.
-    pub fn new(who: &Who, loaded: &Loaded, args: &ModelArgs) -> Result<Crew> {
-        let at = |e: Error| e.about("--draft").at(Path::new(&loaded.name));
+    /// The drafter that was asked for; a smaller model comes beside it.
+    fn new<B: Backend>(who: &Who, model: &Model<B>) -> Result<Crew> {
         match who {
-            Who::Auto => Ok(Crew::auto(loaded)),
+            Who::Auto => Ok(Crew::auto(model)),
             Who::Off => Ok(Crew::plain()),
             Who::Suffix => Ok(Crew::suffix(Suffix::NAME)),
             Who::Shallow(layers) => {
-                let shallow = Some(exit(*layers, loaded).map_err(at)?);
+                let shallow = Some(exit(*layers, model.config())?);
                 Ok(Crew { shallow, ..Crew::head(Head::Shallow) })
             }
-            Who::Mtp if loaded.model.has_nextn() => Ok(Crew::head(Head::Mtp)),
-            Who::Mtp => Err(at(Error::new("has no next-token-prediction block (blk.N.nextn.*) to draft with"))),
-            Who::Model(path) => {
-                let small = Some(small(path, loaded, args)?);
-                Ok(Crew { small, ..Crew::head(Head::Model) })
-            }
+            Who::Mtp if model.has_nextn() => Ok(Crew::head(Head::Mtp)),
+            Who::Mtp => Err(Error::new("has no next-token-prediction block (blk.N.nextn.*) to draft with")),
+            Who::Model(_) => Ok(Crew::head(Head::Model)),
         }
     }
 
     /// All that the model has, and the choice among them.
-    fn auto(loaded: &Loaded) -> Crew {
+    fn auto<B: Backend>(model: &Model<B>) -> Crew {
         let mut crew = Crew::suffix("auto");
-        if loaded.model.has_nextn() {
+        if model.has_nextn() {
             crew.heads.push(Head::Mtp);
         }
-        if let Some(layers) = loaded.model.config().exit {
+        if let Some(layers) = model.config().exit {
             crew.heads.push(Head::Shallow);
             crew.shallow = Some(layers);
         }
@@ -133,18 +126,13 @@ impl Crew {
     }
 
     /// Every drafter that the model has without a second file, each alone, and the choice among them.
-    pub fn all(loaded: &Loaded) -> Vec<Crew> {
-        let auto = Crew::auto(loaded);
+    pub fn all<B: Backend>(model: &Model<B>) -> Vec<Crew> {
+        let auto = Crew::auto(model);
         let heads = auto.heads.iter().map(|&head| match head {
             Head::Shallow => Crew { shallow: auto.shallow, ..Crew::head(head) },
             _ => Crew::head(head),
         });
         [Crew::suffix(Suffix::NAME)].into_iter().chain(heads).chain([auto.clone()]).collect()
-    }
-
-    /// The same, copying from earlier `texts` too, each with an end ([`Suffix::warmed`]).
-    pub fn warmed(self, texts: Vec<Token>) -> Crew {
-        Crew { texts, ..self }
     }
 
     /// Whether anybody drafts.
@@ -159,15 +147,54 @@ impl Crew {
         self.drafts().then(cascade)
     }
 
+    /// The heads of the model itself that a sequence must have for it.
+    pub fn wanted<B: Backend>(&self) -> Wanted<B> {
+        Wanted { shallow: self.shallow, mtp: self.heads.contains(&Head::Mtp), model: None }
+    }
+}
+
+/// A crew with the smaller model that it asks, if it does.
+pub struct Hired<B: Backend> {
+    /// The crew.
+    pub crew: Crew,
+    small: Option<Arc<Model<B>>>,
+}
+
+impl<B: Backend> Hired<B> {
+    /// The drafter that was asked for. A smaller model stands on a device of its own, of the same kind.
+    ///
+    /// # Errors
+    /// If the model does not have it, or the smaller model cannot be loaded or has another vocabulary.
+    pub fn new<O: Open<B = B>>(who: &Who, loaded: &Loaded<B>, args: &ModelArgs, devices: &O) -> Result<Hired<B>> {
+        let at = |e: Error| e.about("--draft").at(Path::new(&loaded.about.name));
+        let crew = Crew::new(who, &loaded.model).map_err(at)?;
+        let small = match who {
+            Who::Model(path) => Some(small(path, loaded, args, devices)?),
+            _ => None,
+        };
+        Ok(Hired { crew, small })
+    }
+
+    /// The same, copying from earlier `texts` too, each with an end ([`Suffix::warmed`]).
+    pub fn warmed(self, texts: Vec<Token>) -> Hired<B> {
+        Hired { crew: Crew { texts, ..self.crew }, ..self }
+    }
+
     /// The heads that a sequence must have for it.
-    pub fn wanted(&self) -> Wanted<Cpu> {
-        Wanted { shallow: self.shallow, mtp: self.heads.contains(&Head::Mtp), model: self.small.clone() }
+    pub fn wanted(&self) -> Wanted<B> {
+        Wanted { model: self.small.clone(), ..self.crew.wanted() }
+    }
+}
+
+impl<B: Backend> From<Crew> for Hired<B> {
+    /// Nobody beside the model itself.
+    fn from(crew: Crew) -> Hired<B> {
+        Hired { crew, small: None }
     }
 }
 
 /// How many layers guess: as typed, or as the file says.
-fn exit(typed: Option<usize>, loaded: &Loaded) -> Result<usize> {
-    let config = loaded.model.config();
+fn exit(typed: Option<usize>, config: &Config) -> Result<usize> {
     let most = config.layers.len() - 1;
     match typed.or(config.exit) {
         Some(layers) if layers <= most => Ok(layers),
@@ -179,17 +206,19 @@ fn exit(typed: Option<usize>, loaded: &Loaded) -> Result<usize> {
 }
 
 /// The smaller model, whose vocabulary is that of `loaded`.
-fn small(path: &Path, loaded: &Loaded, args: &ModelArgs) -> Result<Arc<Model<Cpu>>> {
-    let small = setup::load(&ModelArgs { model: Some(path.to_owned()), ..args.clone() })?;
-    let (ours, theirs) = (loaded.model.vocab(), small.model.vocab());
-    let difference = match (&loaded.tokenizer, &small.tokenizer) {
+fn small<O: Open>(path: &Path, loaded: &Loaded<O::B>, args: &ModelArgs, devices: &O) -> Result<Arc<Model<O::B>>> {
+    // The split is that of the large model's layers.
+    let args = ModelArgs { model: Some(path.to_owned()), split: Vec::new(), ..args.clone() };
+    let small = setup::load(&args, devices)?;
+    let (ours, theirs) = (loaded.about.vocab, small.about.vocab);
+    let difference = match (&loaded.about.tokenizer, &small.about.tokenizer) {
         (Some(ours), Some(theirs)) => ours.first_difference(theirs),
         _ => (ours != theirs).then(|| format!("{theirs} tokens here, {ours} there")),
     };
     match difference {
         None => Ok(small.model),
         Some(difference) => {
-            let text = format!("has another vocabulary than {}: {difference}", loaded.name);
+            let text = format!("has another vocabulary than {}: {difference}", loaded.about.name);
             Err(Error::new(text).about("--draft model").at(path))
         }
     }

@@ -14,13 +14,15 @@ use serde_json::{Value, json};
 
 use super::args::GenerateArgs;
 use super::corpus::Texts;
-use super::drafters::Crew;
+use super::device::{self, Open, Runs};
+use super::drafters::Hired;
+use super::profile;
 use super::ranking;
 use super::sampling;
-use super::setup::{self, Loaded};
+use super::setup::{self, About, Loaded};
 use super::terminal::{self, Interrupt, Printed};
 use super::trace::{self, Trace};
-use crate::backend::{Backend, cpu::Cpu};
+use crate::backend::{Backend, profile::Profile};
 use crate::engine::{Finish, Metrics, Sequence, Settings, Watch, logprobs};
 use crate::text::{Specials, StopStrings, Utf8Stream};
 use crate::{Error, Result, whole};
@@ -30,29 +32,56 @@ const LONG_PROMPT: usize = 512;
 
 /// Runs the command.
 pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
-    let stops = StopStrings::new(&args.stop)?;
-    let typed = typed_prompt(args)?;
+    let typed = Typed { args, stops: StopStrings::new(&args.stop)?, prompt: typed_prompt(args)? };
     for path in args.session.iter().chain(&args.trace) {
         // A file that cannot be kept is told before the work is done, not after.
         whole::probe(path)?;
     }
     distinct(args)?;
-    let loaded = setup::load(&args.model)?;
-    let prompt = match (&args.prompt_ids, typed) {
-        (Some(ids), _) => ids.clone(),
-        (None, typed) => encode(args, &loaded, &typed.unwrap_or_default())?,
-    };
-    let mut texts = Texts::read(&args.draft.corpus, &loaded)?;
-    let mut sequence = open_sequence(args, &loaded, texts.take())?;
+    device::run(&args.model, typed)
+}
+
+/// What is known before the model is loaded.
+struct Typed<'a> {
+    args: &'a GenerateArgs,
+    stops: StopStrings,
+    /// The prompt's text, unless token ids were given.
+    prompt: Option<String>,
+}
+
+impl Runs for Typed<'_> {
+    fn on<O: Open>(self, devices: &O) -> Result<ExitCode> {
+        let loaded = setup::load(&self.args.model, devices)?;
+        profile::begin(loaded.model.backend(), self.args.profile)?;
+        let prompt = match (&self.args.prompt_ids, &self.prompt) {
+            (Some(ids), _) => ids.clone(),
+            (None, text) => encode(self.args, &loaded.about, text.as_deref().unwrap_or_default())?,
+        };
+        let mut texts = Texts::read(&self.args.draft.corpus, &loaded.about)?;
+        let sequence = open_sequence(self.args, &loaded, texts.take(), devices)?;
+        generate(self, &loaded, (prompt, texts), sequence)
+    }
+}
+
+/// Generates with `sequence`, which is empty or resumed, behind the prompt.
+fn generate<B: Backend>(
+    typed: Typed,
+    loaded: &Loaded<B>,
+    (prompt, mut texts): (Vec<Token>, Texts),
+    mut sequence: Sequence<B>,
+) -> Result<ExitCode> {
+    let args = typed.args;
     let interrupt = Interrupt::catch()?;
     let mut watch = PromptWatch { bar: None, top: args.top_logits, seen: Vec::new(), interrupt: interrupt.clone() };
     let clock = Instant::now();
     let evaluated = sequence.prompt(&prompt, &mut watch)?;
     watch.bar.inspect(ProgressBar::finish_and_clear);
     let prompt_time = clock.elapsed();
-    let printer = Printer { text: Utf8Stream::new(), stops, quiet: args.json, all: String::new(), closed: false };
-    let seed = choose_tokens(args, &loaded, &prompt, &mut sequence)?;
-    let mut run = Run { args, loaded: &loaded, sequence, printer, interrupt, top: Vec::new(), logprobs: Vec::new() };
+    let printer =
+        Printer { text: Utf8Stream::new(), stops: typed.stops, quiet: args.json, all: String::new(), closed: false };
+    let seed = choose_tokens(args, &loaded.about, &prompt, &mut sequence)?;
+    let mut run =
+        Run { args, about: &loaded.about, sequence, printer, interrupt, top: Vec::new(), logprobs: Vec::new() };
     let finish = trace::keep(args.trace.as_deref(), |trace| run.generate(trace))?;
     if let Some(error) = run.sequence.constraint_failure() {
         eprintln!("warning: the output ends early: {error}");
@@ -63,15 +92,19 @@ pub fn run(args: &GenerateArgs) -> Result<ExitCode> {
         prompt_time,
         finish,
         metrics: run.sequence.metrics(),
-        device: loaded.model.backend().describe(),
+        device: &loaded.about.device,
         seed,
         head: args.draft.draft.head(),
+        profile: profile::end(loaded.model.backend(), args.profile),
     };
     if args.json {
         let object = run.json(&prompt, &watch.seen, &summary);
         terminal::print(&format!("{object}\n"))?;
     } else {
         eprintln!("{summary}");
+        if let Some(profile) = &summary.profile {
+            eprint!("{}", profile::text(profile));
+        }
     }
     // Last of all: if a file cannot be kept, the output is not lost with it.
     texts.keep(run.output(prompt.len()))?;
@@ -117,20 +150,25 @@ fn typed_prompt(args: &GenerateArgs) -> Result<Option<String>> {
 }
 
 /// Text to tokens: through the chat template, unless the user wants it raw.
-fn encode(args: &GenerateArgs, loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
+fn encode(args: &GenerateArgs, about: &About, text: &str) -> Result<Vec<Token>> {
     if args.raw {
         let specials = if args.special { Specials::Parse } else { Specials::AsText };
-        return loaded.tokenizer()?.encode(text, specials);
+        return about.tokenizer()?.encode(text, specials);
     }
     let around = setup::Around { system: args.system.as_deref(), think: args.think };
-    setup::encode_prompt(loaded, text, around)
+    setup::encode_prompt(about, text, around)
 }
 
-fn open_sequence(args: &GenerateArgs, loaded: &Loaded, texts: Vec<Token>) -> Result<Sequence<Cpu>> {
+fn open_sequence<O: Open>(
+    args: &GenerateArgs,
+    loaded: &Loaded<O::B>,
+    texts: Vec<Token>,
+    devices: &O,
+) -> Result<Sequence<O::B>> {
     let checkpoints = if args.session.is_some() { setup::CHECKPOINTS } else { 0 };
-    let settings = Settings { block: args.draft.block, checkpoints, ..loaded.settings };
-    let crew = Crew::new(&args.draft.draft, loaded, &args.model)?.warmed(texts);
-    let mut sequence = Sequence::with_heads(loaded.model.clone(), settings, crew.drafter(), &crew.wanted())?;
+    let settings = Settings { block: args.draft.block, checkpoints, ..loaded.about.settings };
+    let hired = Hired::new(&args.draft.draft, loaded, &args.model, devices)?.warmed(texts);
+    let mut sequence = Sequence::with_heads(loaded.model.clone(), settings, hired.crew.drafter(), &hired.wanted())?;
     if let Some(path) = args.session.as_deref().filter(|p| p.exists()) {
         sequence.resume(path)?;
     }
@@ -138,18 +176,18 @@ fn open_sequence(args: &GenerateArgs, loaded: &Loaded, texts: Vec<Token>) -> Res
 }
 
 /// Sets how the tokens are chosen; the seed, where they are drawn.
-fn choose_tokens(
+fn choose_tokens<B: Backend>(
     args: &GenerateArgs,
-    loaded: &Loaded,
+    about: &About,
     prompt: &[Token],
-    sequence: &mut Sequence<Cpu>,
+    sequence: &mut Sequence<B>,
 ) -> Result<Option<u64>> {
-    let sampling = sampling::sampling(&args.sampling, loaded.model.vocab(), loaded.tokenizer.as_ref())?;
+    let sampling = sampling::sampling(&args.sampling, about.vocab, about.tokenizer.as_ref())?;
     let seed = (sampling.temperature > 0.0).then_some(sampling.seed);
     sequence.set_sampling(sampling)?;
-    if let Some(grammar) = sampling::grammar(&args.grammar, loaded.tokenizer.as_ref())? {
+    if let Some(grammar) = sampling::grammar(&args.grammar, about.tokenizer.as_ref())? {
         // While the model thinks it may say anything.
-        let special = |text| loaded.tokenizer.as_ref().and_then(|tokenizer| tokenizer.special_id(text));
+        let special = |text| about.tokenizer.as_ref().and_then(|tokenizer| tokenizer.special_id(text));
         let last = |text| special(text).and_then(|id| prompt.iter().rposition(|&token| token == id));
         let thinking = last("<think>") > last("</think>");
         let behind = special("</think>").filter(|_| thinking);
@@ -228,10 +266,10 @@ impl Printer {
 }
 
 /// A generation under way.
-struct Run<'a> {
+struct Run<'a, B: Backend> {
     args: &'a GenerateArgs,
-    loaded: &'a Loaded,
-    sequence: Sequence<Cpu>,
+    about: &'a About,
+    sequence: Sequence<B>,
     printer: Printer,
     interrupt: Interrupt,
     /// The top logits behind each emitted token.
@@ -240,7 +278,7 @@ struct Run<'a> {
     logprobs: Vec<Value>,
 }
 
-impl Run<'_> {
+impl<B: Backend> Run<'_, B> {
     /// Steps until an end; returns why.
     fn generate(&mut self, mut trace: Option<&mut Trace>) -> Result<Finish> {
         let mut left = self.args.tokens.unwrap_or(usize::MAX);
@@ -249,14 +287,14 @@ impl Run<'_> {
                 break Finish::Interrupted;
             }
             let mut shown = Vec::new();
-            let (loaded, stops) = (self.loaded, &mut self.printer.stops);
+            let (about, stops) = (self.about, &mut self.printer.stops);
             let ignore_eos = self.args.ignore_eos;
             let step = self.sequence.step(left, &mut |token| {
-                let end = loaded.is_eog(token);
+                let end = about.is_eog(token);
                 if !end || ignore_eos {
                     // Every token the model can choose has bytes, unless the file's output matrix is larger than its
                     // vocabulary; such a token has no text.
-                    let bytes = loaded.tokenizer.as_ref().and_then(|t| t.token_bytes(token).ok());
+                    let bytes = about.tokenizer.as_ref().and_then(|t| t.token_bytes(token).ok());
                     let pushed = stops.push(bytes.unwrap_or_default());
                     shown.extend(pushed.release);
                     if pushed.stopped {
@@ -327,6 +365,9 @@ impl Run<'_> {
             // The first generated token's logits are those after the prompt's last token.
             object["top_logits"] = prompt_top.iter().chain(&self.top).cloned().collect();
         }
+        if let Some(profile) = &summary.profile {
+            object["profile"] = profile::json(profile);
+        }
         object
     }
 }
@@ -338,11 +379,13 @@ struct Summary<'a> {
     prompt_time: Duration,
     finish: Finish,
     metrics: &'a Metrics,
-    device: String,
+    device: &'a str,
     /// Where tokens were drawn.
     seed: Option<u64>,
     /// The head that was to draft alone.
     head: Option<Head>,
+    /// Where the device's time went, if it was to be measured.
+    profile: Option<Profile>,
 }
 
 impl std::fmt::Display for Summary<'_> {

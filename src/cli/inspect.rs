@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use super::args::InspectArgs;
+use super::device::{self, Open, Runs};
 use super::{setup, terminal};
 use crate::Result;
 use crate::backend::{Backend, cpu::Cpu};
 use crate::engine::DEFAULT_BLOCK;
 use crate::gguf::{Gguf, Value};
-use crate::model::{Config, Model};
+use crate::model::{Config, Model, demand};
 use crate::quant::{Format, Isa};
 use crate::state::StateShape;
 use crate::text::{ChatTemplate, Tokenizer};
@@ -23,13 +24,31 @@ use crate::text::{ChatTemplate, Tokenizer};
 /// Runs the command.
 ///
 /// # Errors
-/// If the file cannot be read, is no GGUF or is damaged.
+/// If the device cannot be used, or the file cannot be read, is no GGUF or is damaged.
 pub fn run(args: &InspectArgs) -> Result<ExitCode> {
-    let gguf = setup::open(args.model.model.as_deref())?;
-    let facts = Facts::gather(args, &gguf)?;
+    device::run(&args.model, args)
+}
+
+impl Runs for &InspectArgs {
+    fn on<O: Open>(self, devices: &O) -> Result<ExitCode> {
+        let gguf = setup::open(self.model.model.as_deref())?;
+        let mut backend = devices.open(&self.model.split)?;
+        let mut facts = Facts::gather(self, &gguf, backend.describe())?;
+        facts.judge()?;
+        if let Some(config) = facts.config.as_ref().filter(|_| facts.unsupported.is_empty()) {
+            match backend.plan(&demand(&gguf, config)) {
+                Ok(()) => facts.device = backend.describe(),
+                Err(e) => facts.unsupported.push(e.to_string()),
+            }
+        }
+        show(self, &facts)
+    }
+}
+
+fn show(args: &InspectArgs, facts: &Facts) -> Result<ExitCode> {
     let text = match args.json {
-        true => format!("{}\n", show::json(&facts, args.tensors)),
-        false => show::text(&facts, args.tensors),
+        true => format!("{}\n", show::json(facts, args.tensors)),
+        false => show::text(facts, args.tensors),
     };
     terminal::print(&text)?;
     Ok(ExitCode::SUCCESS)
@@ -54,7 +73,7 @@ struct Facts<'g> {
     file: String,
     /// What it would run on.
     device: String,
-    /// The instruction set it would run in.
+    /// The instruction set that the processor would run it in.
     isa: &'static str,
     /// All that this machine has, slowest first.
     isas: Vec<&'static str>,
@@ -92,14 +111,14 @@ fn text(gguf: &Gguf, key: &str) -> Option<String> {
 }
 
 impl<'g> Facts<'g> {
-    fn gather(args: &InspectArgs, gguf: &'g Gguf) -> Result<Facts<'g>> {
-        let cpu = setup::cpu(&args.model)?;
+    /// What the file says, for `device`.
+    fn gather(args: &InspectArgs, gguf: &'g Gguf, device: String) -> Result<Facts<'g>> {
         let embedding = gguf.tensor("token_embd.weight");
         let tokens = gguf.metadata().get("tokenizer.ggml.tokens").and_then(Value::as_array);
         let mut facts = Facts {
             gguf,
             file: setup::model_name(&args.model),
-            device: cpu.describe(),
+            device,
             isa: setup::isa(args.model.isa.as_deref())?.name(),
             isas: Isa::available().into_iter().map(Isa::name).collect(),
             architecture: text(gguf, "general.architecture"),
@@ -124,12 +143,11 @@ impl<'g> Facts<'g> {
             }
             Err(e) => facts.unsupported.push(e.to_string()),
         }
-        facts.judge(cpu);
         Ok(facts)
     }
 
-    /// Finds out what keeps the file from running here.
-    fn judge(&mut self, cpu: Cpu) {
+    /// Finds out what keeps the file from running on any device.
+    fn judge(&mut self) -> Result<()> {
         let supported: Vec<&str> = Format::all().map(Format::name).collect();
         for format in self.formats.iter().filter(|f| !f.supported) {
             let first = self.gguf.tensors().find(|t| t.format_name() == format.name);
@@ -145,9 +163,10 @@ impl<'g> Facts<'g> {
         let tokenizer = Tokenizer::optional(self.gguf.metadata());
         let template = ChatTemplate::from_metadata(self.gguf.metadata());
         let texts = [tokenizer.err(), template.err()];
-        // Only a file whose parts are all understood is laid out as a model: this looks at every tensor's shape.
+        // Only a file whose parts are all understood is laid out as a model: this looks at every tensor's shape. The
+        // processor takes the weights where they are in the file, so none is read.
         if self.unsupported.is_empty() {
-            match Model::load(self.gguf, cpu) {
+            match Model::load(self.gguf, Cpu::new(1)?) {
                 Ok(model) => self.warnings.extend_from_slice(model.warnings()),
                 Err(e) => self.unsupported.push(e.to_string()),
             }
@@ -159,6 +178,7 @@ impl<'g> Facts<'g> {
             let text = "the file has no chat template; prompts are taken as they are";
             self.warnings.push(text.to_owned());
         }
+        Ok(())
     }
 }
 

@@ -10,8 +10,9 @@ use draft::Token;
 use serde_json::{Map, Value, json};
 
 use super::args::{KvArg, ModelArgs};
+use super::device::Open;
 use super::{pocket, terminal};
-use crate::backend::{KvFormat, cpu::Cpu};
+use crate::backend::{Backend, KvFormat};
 use crate::engine::Settings;
 use crate::gguf::Gguf;
 use crate::model::Model;
@@ -25,12 +26,24 @@ const CONTEXT: usize = 8192;
 /// Checkpoints for commands that continue a sequence.
 pub const CHECKPOINTS: usize = 3;
 
-/// A model ready to run, and the text around it.
-pub struct Loaded {
+/// A model ready to run.
+pub struct Loaded<B: Backend> {
+    /// What is known of it whatever it runs on.
+    pub about: About,
+    /// The model.
+    pub model: Arc<Model<B>>,
+}
+
+/// What is known of a loaded model whatever it runs on, and the text around it.
+pub struct About {
     /// What messages and results call it.
     pub name: String,
-    /// The model.
-    pub model: Arc<Model<Cpu>>,
+    /// What it runs on.
+    pub device: String,
+    /// Tokens in the model's vocabulary.
+    pub vocab: usize,
+    /// Ties saved states to the model.
+    pub fingerprint: [u8; 16],
     /// Its tokenizer; models made for measuring have none.
     pub tokenizer: Option<Tokenizer>,
     /// Its chat template, if the file has one.
@@ -39,7 +52,7 @@ pub struct Loaded {
     pub settings: Settings,
 }
 
-impl Loaded {
+impl About {
     /// Its tokenizer.
     ///
     /// # Errors
@@ -110,14 +123,6 @@ pub fn isa(arg: Option<&str>) -> Result<Isa> {
     })
 }
 
-/// The device that was asked for.
-///
-/// # Errors
-/// If this machine does not have the instruction set, or the operating system refuses the threads.
-pub fn cpu(args: &ModelArgs) -> Result<Cpu> {
-    Cpu::with_isa(threads(args.threads), isa(args.isa.as_deref())?)
-}
-
 /// The context by flag, or by what the model was trained for.
 pub fn context(arg: Option<usize>, trained: usize) -> usize {
     arg.unwrap_or(trained.min(CONTEXT))
@@ -126,30 +131,44 @@ pub fn context(arg: Option<usize>, trained: usize) -> usize {
 /// Loads the model that was asked for, with a spinner on a terminal, and passes on its warnings.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or is not a supported model.
-pub fn load(args: &ModelArgs) -> Result<Loaded> {
-    let cpu = cpu(args)?;
-    load_file(args, cpu, &open(args.model.as_deref())?)
+/// If the device cannot be used, or the file cannot be read, is damaged, or is not a supported model.
+pub fn load<O: Open>(args: &ModelArgs, devices: &O) -> Result<Loaded<O::B>> {
+    let backend = devices.open(&args.split)?;
+    load_file(args, backend, &open(args.model.as_deref())?)
 }
 
 /// The same for a file that is open already.
 ///
 /// # Errors
 /// If it is damaged or not a supported model.
-pub fn load_file(args: &ModelArgs, cpu: Cpu, gguf: &Gguf) -> Result<Loaded> {
+pub fn load_file<B: Backend>(args: &ModelArgs, backend: B, gguf: &Gguf) -> Result<Loaded<B>> {
     let spinner = terminal::spinner("loading the model");
-    let model = Model::load(gguf, cpu)?;
-    let name = gguf.name();
-    let path = Path::new(&name);
-    let tokenizer = Tokenizer::optional(gguf.metadata()).map_err(|e| e.at(path))?;
-    let template = ChatTemplate::from_metadata(gguf.metadata()).map_err(|e| e.at(path))?;
+    let model = Model::load(gguf, backend)?;
+    let (tokenizer, template) = texts(gguf)?;
     spinner.finish_and_clear();
     for warning in model.warnings() {
         eprintln!("warning: {warning}");
     }
     let settings =
         Settings { context: context(args.ctx, model.config().context), block: 0, kv: kv(args.kv), checkpoints: 0 };
-    Ok(Loaded { name, model: Arc::new(model), tokenizer, template, settings })
+    let about = About {
+        name: gguf.name(),
+        device: model.backend().describe(),
+        vocab: model.vocab(),
+        fingerprint: model.fingerprint(),
+        tokenizer,
+        template,
+        settings,
+    };
+    Ok(Loaded { about, model: Arc::new(model) })
+}
+
+/// The text around the model in `gguf`.
+fn texts(gguf: &Gguf) -> Result<(Option<Tokenizer>, Option<ChatTemplate>)> {
+    let name = gguf.name();
+    let at = |e: Error| e.at(Path::new(&name));
+    let tokenizer = Tokenizer::optional(gguf.metadata()).map_err(at)?;
+    Ok((tokenizer, ChatTemplate::from_metadata(gguf.metadata()).map_err(at)?))
 }
 
 /// What stands around a user's message in a conversation.
@@ -165,8 +184,8 @@ pub struct Around<'a> {
 ///
 /// # Errors
 /// If the template refuses the conversation.
-pub fn chat_prompt(loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
-    encode_prompt(loaded, text, Around::default())
+pub fn chat_prompt(about: &About, text: &str) -> Result<Vec<Token>> {
+    encode_prompt(about, text, Around::default())
 }
 
 /// A user's message to tokens, through the model's chat template, up to where the model's answer begins. Without a
@@ -174,9 +193,9 @@ pub fn chat_prompt(loaded: &Loaded, text: &str) -> Result<Vec<Token>> {
 ///
 /// # Errors
 /// If the template refuses the conversation.
-pub fn encode_prompt(loaded: &Loaded, text: &str, around: Around) -> Result<Vec<Token>> {
-    let tokenizer = loaded.tokenizer()?;
-    let Some(template) = &loaded.template else {
+pub fn encode_prompt(about: &About, text: &str, around: Around) -> Result<Vec<Token>> {
+    let tokenizer = about.tokenizer()?;
+    let Some(template) = &about.template else {
         return tokenizer.encode(text, Specials::AsText);
     };
     let system = around.system.map(|text| json!({"role": "system", "content": text}));

@@ -21,6 +21,7 @@ use forward::{Extent, Trunk};
 pub use mtp::Mtp;
 pub use shallow::Shallow;
 use weights::Weights;
+pub use weights::demand;
 
 /// A loaded model on a device.
 pub struct Model<B: Backend> {

@@ -292,9 +292,18 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
+/// The tensor behind the layers, and whether it is the embedding.
+fn output(gguf: &Gguf) -> (&'static str, bool) {
+    match gguf.tensor("output.weight") {
+        Some(_) => ("output.weight", false),
+        None => ("token_embd.weight", true),
+    }
+}
+
 /// What the model in `gguf` asks of a device, by the names of its tensors: those that no pass reads whole count where they
-/// are held. `output` is the tensor behind the layers.
-fn demand(gguf: &Gguf, config: &Config, output: &str) -> Demand {
+/// are held.
+pub fn demand(gguf: &Gguf, config: &Config) -> Demand {
+    let (output, _) = output(gguf);
     let mut demand = Demand { layers: vec![Load::default(); config.layers.len() + 1], output: Load::default() };
     for tensor in gguf.tensors() {
         let name = tensor.name.as_str();
@@ -324,9 +333,8 @@ impl<B: Backend> Weights<B> {
     /// If a tensor is missing, has other dimensions or an unsupported format.
     pub fn load(gguf: &Gguf, config: &Config, backend: &mut B) -> Result<Weights<B>> {
         let layers = config.layers.len();
-        let tied = gguf.tensor("output.weight").is_none();
-        let output = if tied { "token_embd.weight" } else { "output.weight" };
-        backend.plan(&demand(gguf, config, output))?;
+        let (output, tied) = output(gguf);
+        backend.plan(&demand(gguf, config))?;
         let backend = &*backend;
         let at = |prefix: String, place| Loader { gguf, backend, prefix, place };
         let (input, top) = (at(String::new(), Place::Input), at(String::new(), Place::Output));

@@ -98,9 +98,7 @@ impl<B: Backend> State<B> {
             .iter()
             .enumerate()
             .map(|(i, layer)| match layer {
-                LayerShape::Attention(a) => {
-                    Ok(Cache::Kv(backend.kv(Place::Layer(i), a, shape.positions, shape.kv)?))
-                }
+                LayerShape::Attention(a) => Ok(Cache::Kv(backend.kv(Place::Layer(i), a, shape.positions, shape.kv)?)),
                 LayerShape::Delta(d) => Ok(Cache::Recurrent(backend.recurrent(Place::Layer(i), d, shape.log_rows)?)),
             })
             .collect::<Result<_>>()?;

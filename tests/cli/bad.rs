@@ -52,7 +52,7 @@ fn a_prompt_that_cannot_be_run_is_told_what_is_wrong() {
 
 #[test]
 fn a_bad_flag_value_is_named() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 21] = [
         (&["generate", "x", "-t", "0"], "--threads"),
         (&["generate", "x", "-t", "1025"], "--threads"),
         (&["generate", "x", "--ctx", "0"], "--ctx"),
@@ -69,6 +69,10 @@ fn a_bad_flag_value_is_named() {
         (&["bench", "--passes", "--context", "0"], "--context"),
         (&["bench", "--synthetic", "qwen3.5-9b", "-m", "x"], "--model"),
         (&["bench", "--write", "x"], "--synthetic"),
+        (&["generate", "x", "--device", "gpu"], "--device"),
+        (&["check", "--device", "cuda:0,x"], "`x`"),
+        (&["bench", "--device", "emu:2@3.7"], "`3.7`"),
+        (&["inspect", "--split", "0"], "--split"),
         (&["conjure"], "conjure"),
     ];
     for (args, name) in cases {
@@ -78,4 +82,23 @@ fn a_bad_flag_value_is_named() {
         assert!(output.stdout.is_empty(), "{args:?}");
         assert!(err.contains(name), "{args:?} should name {name}: {err}");
     }
+}
+
+#[test]
+fn a_device_that_is_not_there_is_named_by_every_command() {
+    let nowhere = ["--device", "cuda:255"];
+    for words in [&["generate", PROMPT][..], &["check"], &["bench"], &["inspect"]] {
+        refuse(&[words, &nowhere].concat(), &["--device cuda:255: "]);
+    }
+}
+
+#[test]
+fn flags_that_the_processor_cannot_follow_are_refused() {
+    let processor = ["--device", "cpu"];
+    for words in [&["generate", PROMPT, "--profile"][..], &["bench", "--profile"], &["bench", "--passes", "--profile"]]
+    {
+        refuse(&[words, &processor].concat(), &["--profile", "CUDA", "emulated", "cpu"]);
+    }
+    refuse(&["inspect", "--split", "4", "--device", "cpu"], &["--split", "several dies", "processor"]);
+    refuse(&["inspect", "--isa", "portable", "--device", "emu"], &["--isa", "emu:1@37#0"]);
 }

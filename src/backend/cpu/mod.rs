@@ -8,10 +8,12 @@ mod matmul;
 mod moe;
 mod norm;
 mod rows;
+mod sweep;
 mod team;
 
 use std::ops::Range;
 
+use super::profile::Profile;
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Demand, Experts, HeadNorms, KvFormat, MatrixShape,
     Pass, Place, Qkv, Routing,
@@ -60,6 +62,14 @@ impl Backend for Cpu {
         let threads = self.team.threads();
         let plural = if threads == 1 { "" } else { "s" };
         format!("cpu, {}, {threads} thread{plural}", self.isa.name())
+    }
+
+    fn bandwidth(&self) -> f64 {
+        sweep::read_bandwidth(self.team.threads())
+    }
+
+    fn profile(&self) -> Option<Profile> {
+        None
     }
 
     fn plan(&mut self, _: &Demand) -> Result<()> {

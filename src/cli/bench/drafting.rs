@@ -9,10 +9,11 @@
 use draft::Token;
 use indicatif::ProgressBar;
 
-use crate::backend::cpu::Cpu;
+use crate::backend::Backend;
 use crate::cli::args::{BenchArgs, Drafts};
-use crate::cli::drafters::{Crew, Who};
-use crate::cli::setup::{self, Loaded};
+use crate::cli::device::Open;
+use crate::cli::drafters::{Crew, Hired, Who};
+use crate::cli::setup::{self, About, Loaded};
 use crate::cli::tasks::Prompt;
 use crate::engine::{Finish, Metrics, Sequence, Settings, Unwatched};
 use crate::{Error, Result};
@@ -26,11 +27,17 @@ pub struct Job {
 }
 
 /// How to measure.
-pub struct Plan<'a> {
+pub struct Plan<'a, B: Backend> {
     /// The model.
-    pub loaded: &'a Loaded,
+    pub loaded: &'a Loaded<B>,
     /// Plain decoding, then the drafters.
-    pub crews: Vec<Crew>,
+    pub crews: Vec<Hired<B>>,
+    /// How much is run.
+    pub effort: Effort,
+}
+
+/// How much is run.
+pub struct Effort {
     /// Most tokens drafted for one pass.
     pub block: usize,
     /// Most tokens generated for each prompt.
@@ -62,14 +69,14 @@ pub struct Task {
 ///
 /// # Errors
 /// If the model does not have one of them.
-pub fn crews(args: &BenchArgs, loaded: &Loaded) -> Result<Vec<Crew>> {
-    let mut crews = vec![Crew::plain()];
+pub fn crews<O: Open>(args: &BenchArgs, loaded: &Loaded<O::B>, devices: &O) -> Result<Vec<Hired<O::B>>> {
+    let mut crews = vec![Hired::from(Crew::plain())];
     for drafts in if args.drafts.is_empty() { &[Drafts::One(Who::Auto)][..] } else { &args.drafts } {
         let more = match drafts {
-            Drafts::All => Crew::all(loaded),
-            Drafts::One(who) => vec![Crew::new(who, loaded, &args.model)?],
+            Drafts::All => Crew::all(&loaded.model).into_iter().map(Hired::from).collect(),
+            Drafts::One(who) => vec![Hired::new(who, loaded, &args.model, devices)?],
         };
-        crews.extend(more.into_iter().filter(Crew::drafts));
+        crews.extend(more.into_iter().filter(|hired| hired.crew.drafts()));
     }
     Ok(crews)
 }
@@ -78,14 +85,14 @@ pub fn crews(args: &BenchArgs, loaded: &Loaded) -> Result<Vec<Crew>> {
 ///
 /// # Errors
 /// If a prompt cannot be encoded, is empty or too long.
-pub fn jobs(loaded: &Loaded, prompts: &[Prompt]) -> Result<Vec<Job>> {
+pub fn jobs(about: &About, prompts: &[Prompt]) -> Result<Vec<Job>> {
     let job = |(i, prompt): (usize, &Prompt)| {
-        let about = |e: Error| e.about(format!("prompt {}", i + 1));
-        let ids = setup::chat_prompt(loaded, &prompt.text).map_err(about)?;
-        let context = loaded.settings.context;
+        let number = |e: Error| e.about(format!("prompt {}", i + 1));
+        let ids = setup::chat_prompt(about, &prompt.text).map_err(number)?;
+        let context = about.settings.context;
         if ids.is_empty() || ids.len() >= context {
             let text = format!("expected 1 to {} tokens, found {} (--ctx)", context.saturating_sub(1), ids.len());
-            return Err(about(Error::new(text)));
+            return Err(number(Error::new(text)));
         }
         let task = prompt.task.clone();
         Ok(Job { task, ids })
@@ -99,10 +106,10 @@ struct Run {
     metrics: Metrics,
 }
 
-impl Plan<'_> {
+impl<B: Backend> Plan<'_, B> {
     /// Runs, in all, for `jobs`.
     pub fn runs(&self, jobs: &[Job]) -> usize {
-        jobs.len() * self.repeat * self.crews.len()
+        jobs.len() * self.effort.repeat * self.crews.len()
     }
 
     /// Runs all of `jobs`; the tasks come in the order in which they first appear. `bar` advances with each run.
@@ -113,7 +120,7 @@ impl Plan<'_> {
         let mut tasks: Vec<Task> = Vec::new();
         let longest = jobs.iter().map(|job| job.ids.len()).max().unwrap_or(0);
         let mut sequences: Vec<_> =
-            self.crews.iter().map(|crew| self.sequence(crew, longest)).collect::<Result<_>>()?;
+            self.crews.iter().map(|hired| self.sequence(hired, longest)).collect::<Result<_>>()?;
         for job in jobs {
             let tallies = self.prompt(&job.ids, &mut sequences, bar)?;
             match tasks.iter_mut().find(|t| t.name == job.task) {
@@ -125,16 +132,16 @@ impl Plan<'_> {
     }
 
     /// All runs of one prompt.
-    fn prompt(&self, prompt: &[Token], sequences: &mut [Sequence<Cpu>], bar: &ProgressBar) -> Result<Vec<Tally>> {
+    fn prompt(&self, prompt: &[Token], sequences: &mut [Sequence<B>], bar: &ProgressBar) -> Result<Vec<Tally>> {
         let mut tallies: Vec<Tally> = Vec::new();
         let mut plain: Option<Vec<Token>> = None;
-        for repeat in 0..self.repeat {
-            for (i, (crew, sequence)) in self.crews.iter().zip(&mut *sequences).enumerate() {
+        for repeat in 0..self.effort.repeat {
+            for (i, (hired, sequence)) in self.crews.iter().zip(&mut *sequences).enumerate() {
                 let run = self.run(prompt, sequence)?;
                 bar.inc(1);
                 let identical = run.tokens == *plain.get_or_insert_with(|| run.tokens.clone());
                 if repeat == 0 {
-                    tallies.push(Tally { drafter: crew.name.to_owned(), metrics: run.metrics, identical });
+                    tallies.push(Tally { drafter: hired.crew.name.to_owned(), metrics: run.metrics, identical });
                     continue;
                 }
                 let tally = &mut tallies[i];
@@ -148,17 +155,18 @@ impl Plan<'_> {
     }
 
     /// A sequence for all runs of a drafter: what it has learnt of the machine stays, what of the text goes.
-    fn sequence(&self, crew: &Crew, longest: usize) -> Result<Sequence<Cpu>> {
-        let context = self.loaded.settings.context.min(longest + self.tokens);
-        let settings = Settings { context, block: self.block, ..self.loaded.settings };
-        Sequence::with_heads(self.loaded.model.clone(), settings, crew.drafter(), &crew.wanted())
+    fn sequence(&self, hired: &Hired<B>, longest: usize) -> Result<Sequence<B>> {
+        let settings = self.loaded.about.settings;
+        let context = settings.context.min(longest + self.effort.tokens);
+        let settings = Settings { context, block: self.effort.block, ..settings };
+        Sequence::with_heads(self.loaded.model.clone(), settings, hired.crew.drafter(), &hired.wanted())
     }
 
     /// One run, from an empty state.
-    fn run(&self, prompt: &[Token], sequence: &mut Sequence<Cpu>) -> Result<Run> {
+    fn run(&self, prompt: &[Token], sequence: &mut Sequence<B>) -> Result<Run> {
         sequence.prompt(prompt, &mut Unwatched)?;
-        let mut left = self.tokens;
-        let mut ends = |token| self.loaded.is_eog(token).then_some(Finish::Stop);
+        let mut left = self.effort.tokens;
+        let mut ends = |token| self.loaded.about.is_eog(token).then_some(Finish::Stop);
         loop {
             let step = sequence.step(left, &mut ends);
             left -= step.emitted.len();

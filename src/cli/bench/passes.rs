@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-use super::sweep;
 use crate::Result;
-use crate::cli::setup::Loaded;
+use crate::backend::Backend;
+use crate::cli::setup::{About, Loaded};
 use crate::cli::tasks;
 use crate::synthetic::Random;
 use crate::text::Specials;
@@ -32,11 +32,9 @@ const ENOUGH: Duration = Duration::from_millis(100);
 const TOO_LONG: Duration = Duration::from_secs(1);
 
 /// How to measure.
-pub struct Plan<'a> {
+pub struct Plan<'a, B: Backend> {
     /// The model.
-    pub loaded: &'a Loaded,
-    /// Threads of the model; the memory is read with as many.
-    pub threads: usize,
+    pub loaded: &'a Loaded<B>,
     /// Rounds.
     pub repeat: usize,
     /// Rows of the passes that are timed: see [`lengths`].
@@ -65,7 +63,7 @@ pub struct Point {
 pub struct Curve {
     /// By rows, ascending, from one row.
     pub points: Vec<Point>,
-    /// Bytes per second that the machine reads.
+    /// Bytes per second that the device moves in its own memory.
     pub bandwidth: f64,
     /// The tokens: those in the state, then those of the longest pass.
     pub tokens: Vec<u32>,
@@ -95,7 +93,7 @@ impl Point {
     }
 }
 
-impl Plan<'_> {
+impl<B: Backend> Plan<'_, B> {
     /// Measurements, in all.
     pub fn rounds(&self) -> usize {
         self.repeat * self.rows.len()
@@ -107,7 +105,7 @@ impl Plan<'_> {
     /// If the memory for the state does not suffice.
     pub fn measure(&self, bar: &ProgressBar) -> Result<Curve> {
         let (points, tokens) = self.points(bar)?;
-        let bandwidth = sweep::read_bandwidth(self.threads);
+        let bandwidth = self.loaded.model.backend().bandwidth();
         Ok(Curve { points, bandwidth, tokens, context: self.context })
     }
 
@@ -118,9 +116,9 @@ impl Plan<'_> {
     pub fn points(&self, bar: &ProgressBar) -> Result<(Vec<Point>, Vec<u32>)> {
         let model = &self.loaded.model;
         let most = self.rows.last().copied().unwrap_or(1);
-        let tokens = self.tokens(self.context + most)?;
+        let tokens = tokens(&self.loaded.about, self.context + most)?;
         let (context, block) = tokens.split_at(self.context);
-        let mut state = model.state(tokens.len(), self.loaded.settings.kv, most.min(BLOCK))?;
+        let mut state = model.state(tokens.len(), self.loaded.about.settings.kv, most.min(BLOCK))?;
         let mut workspace = model.workspace();
         for chunk in context.chunks(CHUNK) {
             model.forward(&mut workspace, &mut state, chunk, chunk.len() - 1).guard.keep(chunk.len());
@@ -144,17 +142,17 @@ impl Plan<'_> {
         points.iter_mut().for_each(|p| p.times.sort_by(f64::total_cmp));
         Ok((points, tokens))
     }
+}
 
-    /// `n` tokens of ordinary text, or of none: then they are the same in every run.
-    fn tokens(&self, n: usize) -> Result<Vec<u32>> {
-        let Some(tokenizer) = &self.loaded.tokenizer else {
-            let mut random = Random::new("tokens", 0);
-            return Ok((0..n).map(|_| random.below(self.loaded.model.vocab()) as u32).collect());
-        };
-        let text: Vec<String> = tasks::builtin().into_iter().map(|p| p.text).collect();
-        let tokens = tokenizer.encode(&text.join("\n\n"), Specials::AsText)?;
-        Ok(tokens.into_iter().cycle().take(n).collect())
-    }
+/// `n` tokens of ordinary text, or of none: then they are the same in every run.
+fn tokens(about: &About, n: usize) -> Result<Vec<u32>> {
+    let Some(tokenizer) = &about.tokenizer else {
+        let mut random = Random::new("tokens", 0);
+        return Ok((0..n).map(|_| random.below(about.vocab) as u32).collect());
+    };
+    let text: Vec<String> = tasks::builtin().into_iter().map(|p| p.text).collect();
+    let tokens = tokenizer.encode(&text.join("\n\n"), Specials::AsText)?;
+    Ok(tokens.into_iter().cycle().take(n).collect())
 }
 
 /// Times `pass` for one round.

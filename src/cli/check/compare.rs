@@ -6,8 +6,8 @@ use draft::Token;
 use serde::Serialize;
 
 use super::plain::{Limits, Plain, state_hash};
-use crate::backend::cpu::Cpu;
-use crate::cli::setup::Loaded;
+use crate::backend::Backend;
+use crate::cli::setup::About;
 use crate::engine::{Finish, Sequence};
 
 /// A token and its logit in one of two runs.
@@ -119,16 +119,22 @@ pub struct Course {
 }
 
 /// Generates with `sequence`, whose prompt is evaluated, and compares every row, the end and the state.
-pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Sequence<Cpu>, tally: &mut Tally) {
+pub fn compare<B: Backend>(
+    about: &About,
+    plain: &Plain,
+    course: Course,
+    sequence: &mut Sequence<B>,
+    tally: &mut Tally,
+) {
     let (tokens, finish) = plain.expected(course.limits);
     let mut done = course.from;
-    let mut logits = Vec::with_capacity(loaded.model.vocab());
+    let mut logits = Vec::with_capacity(about.vocab);
     tally.runs += 1;
     let ended = loop {
         let mut seen = done;
         let step = sequence.step(course.limits.tokens - done, &mut |token| {
             seen += 1;
-            let end = loaded.is_eog(token).then_some(Finish::Stop);
+            let end = about.is_eog(token).then_some(Finish::Stop);
             let stop = (course.limits.stop_at == Some(seen)).then_some(Finish::StopString);
             stop.or(end)
         });
@@ -161,33 +167,44 @@ pub fn compare(loaded: &Loaded, plain: &Plain, course: Course, sequence: &mut Se
 mod tests {
     use super::super::manner::Manner;
     use super::*;
+    use crate::backend::cpu::Cpu;
     use crate::cli::args::{KvArg, ModelArgs};
-    use crate::cli::setup;
+    use crate::cli::device::{Device, Processor};
+    use crate::cli::setup::{self, Loaded};
     use crate::engine::Settings;
 
     /// Generated tokens.
     const TOKENS: usize = 5;
 
-    fn loaded() -> Loaded {
-        let args = ModelArgs { model: None, threads: Some(1), ctx: None, kv: KvArg::F16, isa: None };
-        setup::load(&args).unwrap()
+    fn loaded() -> Loaded<Cpu> {
+        let args = ModelArgs {
+            model: None,
+            device: Device::Cpu,
+            split: Vec::new(),
+            threads: Some(1),
+            ctx: None,
+            kv: KvArg::F16,
+            isa: None,
+        };
+        setup::load(&args, &Processor { args: &args }).unwrap()
     }
 
     /// Counts of a run of the model itself beside `plain`.
-    fn count(loaded: &Loaded, plain: &Plain) -> Tally {
+    fn count(loaded: &Loaded<Cpu>, plain: &Plain) -> Tally {
         let limits = Limits { context: plain.prompt.len() + TOKENS, tokens: TOKENS, stop_at: None };
-        let settings = Settings { context: limits.context, ..loaded.settings };
+        let settings = Settings { context: limits.context, ..loaded.about.settings };
         let mut sequence = Sequence::new(loaded.model.clone(), settings, None).unwrap();
         sequence.restore(&plain.prompt, &plain.start).unwrap();
         let mut tally = Tally::default();
-        compare(loaded, plain, Course { limits, from: 0 }, &mut sequence, &mut tally);
+        compare(&loaded.about, plain, Course { limits, from: 0 }, &mut sequence, &mut tally);
         tally
     }
 
     #[test]
     fn every_kind_of_difference_is_seen() {
         let loaded = loaded();
-        let prompt = setup::chat_prompt(&loaded, "Write these words in capitals.\n\norder, block, state").unwrap();
+        let prompt =
+            setup::chat_prompt(&loaded.about, "Write these words in capitals.\n\norder, block, state").unwrap();
         let run = || Plain::run(&loaded, &prompt, prompt.len() + TOKENS, TOKENS, &Manner::greedy()).unwrap();
         let same = count(&loaded, &run());
         assert_eq!((same.rows, same.bits, same.states, same.first), (TOKENS, 0, 0, None));

@@ -5,11 +5,10 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::backend::cpu::Cpu;
-use crate::cli::setup::Loaded;
+use crate::backend::Backend;
 use crate::constraint::Constraint;
 use crate::engine::{Sampling, Sequence};
-use crate::text::{Grammar, Grammars};
+use crate::text::{Grammar, Grammars, Tokenizer};
 
 /// One way.
 #[derive(Clone)]
@@ -26,11 +25,11 @@ impl Manner {
         Manner { name: "", sampling: Sampling::default(), grammar: None }
     }
 
-    /// All others that the model's tokenizer allows for, for the `number`-th prompt.
+    /// All others that the model's tokenizer, if it has one, allows for, for the `number`-th prompt.
     ///
     /// # Errors
     /// If the tokenizer cannot be used for grammars.
-    pub fn others(loaded: &Loaded, number: usize) -> Result<Vec<Manner>> {
+    pub fn others(tokenizer: Option<&Tokenizer>, number: usize) -> Result<Vec<Manner>> {
         let sampling = Sampling {
             temperature: 0.9,
             top_k: 40,
@@ -43,7 +42,7 @@ impl Manner {
             ..Sampling::default()
         };
         let sampled = Manner { name: "sampled", sampling: sampling.clone(), grammar: None };
-        let Some(tokenizer) = &loaded.tokenizer else {
+        let Some(tokenizer) = tokenizer else {
             return Ok(vec![sampled]);
         };
         let grammar = Grammars::new(tokenizer)?.json_schema(&serde_json::json!({
@@ -69,7 +68,7 @@ impl Manner {
     ///
     /// # Errors
     /// Never for the manners of this file; settings are checked.
-    pub fn apply(&self, sequence: &mut Sequence<Cpu>) -> Result<()> {
+    pub fn apply<B: Backend>(&self, sequence: &mut Sequence<B>) -> Result<()> {
         sequence.set_sampling(self.sampling.clone())?;
         sequence
             .set_constraint(self.grammar.as_ref().map(|grammar| Box::new(grammar.start(None)) as Box<dyn Constraint>));

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::manner::Manner;
 use crate::Result;
-use crate::backend::cpu::Cpu;
+use crate::backend::Backend;
 use crate::cli::ranking;
 use crate::cli::setup::Loaded;
 use crate::engine::{Finish, Sequence, Settings, Unwatched};
@@ -43,7 +43,7 @@ pub struct Plain {
 }
 
 /// A hash of a sequence's whole kept state.
-pub fn state_hash(sequence: &Sequence<Cpu>) -> u128 {
+pub fn state_hash<B: Backend>(sequence: &Sequence<B>) -> u128 {
     xxh3_128(sequence.snapshot().body())
 }
 
@@ -52,8 +52,14 @@ impl Plain {
     ///
     /// # Errors
     /// If the prompt is empty, too long or not of this vocabulary, or the memory does not suffice.
-    pub fn run(loaded: &Loaded, prompt: &[Token], context: usize, tokens: usize, manner: &Manner) -> Result<Plain> {
-        let settings = Settings { context, ..loaded.settings };
+    pub fn run<B: Backend>(
+        loaded: &Loaded<B>,
+        prompt: &[Token],
+        context: usize,
+        tokens: usize,
+        manner: &Manner,
+    ) -> Result<Plain> {
+        let settings = Settings { context, ..loaded.about.settings };
         let mut sequence = Sequence::new(loaded.model.clone(), settings, None)?;
         sequence.prompt(prompt, &mut Unwatched)?;
         manner.apply(&mut sequence)?;
@@ -64,12 +70,12 @@ impl Plain {
             finish: Finish::Length,
             logits: Vec::new(),
             states: vec![state_hash(&sequence)],
-            vocab: loaded.model.vocab(),
+            vocab: loaded.about.vocab,
             manner: manner.clone(),
         };
         while plain.tokens.len() < tokens {
             let left = tokens - plain.tokens.len();
-            let step = sequence.step(left, &mut |token| loaded.is_eog(token).then_some(Finish::Stop));
+            let step = sequence.step(left, &mut |token| loaded.about.is_eog(token).then_some(Finish::Stop));
             for (row, &token) in step.emitted.iter().enumerate() {
                 sequence.logits(row, &mut plain.logits);
                 plain.tokens.push(token);
@@ -89,7 +95,7 @@ impl Plain {
     ///
     /// # Errors
     /// Never, once this run has been made.
-    pub fn choose_alike(&self, sequence: &mut Sequence<Cpu>) -> Result<()> {
+    pub fn choose_alike<B: Backend>(&self, sequence: &mut Sequence<B>) -> Result<()> {
         self.manner.apply(sequence)
     }
 

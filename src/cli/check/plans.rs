@@ -5,7 +5,7 @@
 use draft::{Drafter, Plan, Scripted};
 
 use super::plain::{Limits, Plain};
-use crate::backend::cpu::Cpu;
+use crate::backend::Backend;
 use crate::cli::drafters::Crew;
 use crate::engine::Wanted;
 
@@ -34,7 +34,7 @@ impl Who {
     }
 
     /// The heads that it asks.
-    pub fn wanted(&self) -> Wanted<Cpu> {
+    pub fn wanted<B: Backend>(&self) -> Wanted<B> {
         match self {
             Who::Real(crew) => crew.wanted(),
             Who::Script(_) => Wanted::nothing(),

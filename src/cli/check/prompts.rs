@@ -8,7 +8,7 @@ use draft::Token;
 use serde::Deserialize;
 
 use crate::Result;
-use crate::cli::setup::{self, Loaded};
+use crate::cli::setup::{self, About};
 use crate::cli::tasks;
 
 /// Built-in prompts of each task: as many as show every kind of text without making the user wait.
@@ -35,26 +35,26 @@ enum Line {
 ///
 /// # Errors
 /// If the file cannot be read or a line is not a prompt, or the chat template refuses one.
-pub fn load(path: Option<&Path>, loaded: &Loaded) -> Result<Vec<Prompt>> {
+pub fn load(path: Option<&Path>, about: &About) -> Result<Vec<Prompt>> {
     match path {
         Some(path) => tasks::lines(path, "a \"prompt\" string or \"prompt_ids\", and perhaps a \"task\" string")?
             .into_iter()
             .map(|line| match line {
                 Line::Ids { prompt_ids: ids, task } => Ok(Prompt { task: tasks::task(task), ids }),
                 Line::Text { prompt, task } => {
-                    Ok(Prompt { task: tasks::task(task), ids: setup::chat_prompt(loaded, &prompt)? })
+                    Ok(Prompt { task: tasks::task(task), ids: setup::chat_prompt(about, &prompt)? })
                 }
             })
             .collect(),
-        None => builtin(loaded),
+        None => builtin(about),
     }
 }
 
-fn builtin(loaded: &Loaded) -> Result<Vec<Prompt>> {
+fn builtin(about: &About) -> Result<Vec<Prompt>> {
     let mut prompts: Vec<Prompt> = Vec::new();
     for prompt in tasks::builtin() {
         if prompts.iter().filter(|p| p.task == prompt.task).count() < EACH {
-            let ids = setup::chat_prompt(loaded, &prompt.text)?;
+            let ids = setup::chat_prompt(about, &prompt.text)?;
             prompts.push(Prompt { task: prompt.task, ids });
         }
     }

@@ -14,8 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::compare::margin;
 use super::plain::{Limits, Plain};
-use crate::backend::Backend;
-use crate::cli::setup::Loaded;
+use crate::cli::setup::About;
 use crate::engine::Finish;
 use crate::{Error, Result, whole};
 
@@ -80,8 +79,8 @@ fn hash(logits: &[f32]) -> String {
     format!("{:016x}", xxh3_64(&bytes))
 }
 
-fn fingerprint(loaded: &Loaded) -> String {
-    loaded.model.fingerprint().iter().map(|b| format!("{b:02x}")).collect()
+fn fingerprint(about: &About) -> String {
+    about.fingerprint.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 impl Kept {
@@ -105,15 +104,15 @@ impl Kept {
 
 impl Record {
     /// An empty record of runs of up to `tokens` tokens.
-    pub fn new(loaded: &Loaded, tokens: usize) -> Record {
+    pub fn new(about: &About, tokens: usize) -> Record {
         Record {
             record: VERSION,
             program: env!("CARGO_PKG_VERSION").to_owned(),
-            device: loaded.model.backend().describe(),
-            model: fingerprint(loaded),
-            kv: loaded.settings.kv.name().to_owned(),
+            device: about.device.clone(),
+            model: fingerprint(about),
+            kv: about.settings.kv.name().to_owned(),
             tokens,
-            context: loaded.settings.context,
+            context: about.settings.context,
             prompts: Vec::new(),
         }
     }
@@ -156,13 +155,13 @@ impl Record {
         Limits { context: (kept.prompt_ids.len() + self.tokens).min(self.context), tokens: self.tokens, stop_at: None }
     }
 
-    /// Makes sure that `loaded` is what the record was made with.
+    /// Makes sure that the model is what the record was made with.
     ///
     /// # Errors
     /// If it is another model or stores K and V otherwise.
-    pub fn fits(&self, loaded: &Loaded) -> Result<()> {
-        let kv = loaded.settings.kv.name();
-        if self.model != fingerprint(loaded) {
+    pub fn fits(&self, about: &About) -> Result<()> {
+        let kv = about.settings.kv.name();
+        if self.model != fingerprint(about) {
             return Err(Error::new("was recorded with another model"));
         }
         if self.kv != kv {

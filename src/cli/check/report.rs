@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::compare::{Tally, What};
 use super::record::{Compared, Record, Side};
-use crate::backend::Backend;
-use crate::cli::setup::Loaded;
+use crate::cli::setup::About;
 
 /// Where a difference was found.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +83,7 @@ impl Report {
     }
 
     /// The table and the total, for people.
-    pub fn text(&self, loaded: &Loaded) -> String {
+    pub fn text(&self, about: &About) -> String {
         let mut out = format!(
             "{:<26} {:<24} {:>5} {:>7} {:>14}  state same\n",
             "drafter", "blocks", "runs", "rows", "bits differing"
@@ -98,7 +97,7 @@ impl Report {
         }
         let _ = writeln!(out, "rows compared {}, bits that differ {}", self.rows(), self.bits());
         if let (Some(place), Some(what)) = (&self.place, &self.first) {
-            out += &difference(place, what, loaded);
+            out += &difference(place, what, about);
         }
         out
     }
@@ -126,20 +125,20 @@ impl Report {
 }
 
 /// A token for people: its number, and its text if it has any.
-fn token(loaded: &Loaded, id: u32) -> String {
-    match loaded.tokenizer.as_ref().and_then(|t| t.token_bytes(id).ok()) {
+fn token(about: &About, id: u32) -> String {
+    match about.tokenizer.as_ref().and_then(|t| t.token_bytes(id).ok()) {
         Some(bytes) => format!("{id} {:?}", String::from_utf8_lossy(bytes)),
         None => id.to_string(),
     }
 }
 
-fn difference(place: &Place, what: &What, loaded: &Loaded) -> String {
+fn difference(place: &Place, what: &What, about: &About) -> String {
     let Place { prompt, task, group, block, context } = place;
     let mut out =
         format!("first difference: prompt {prompt} ({task}), drafter {group}, block {block}, context {context}\n");
     match what {
         What::Row { generated, position, plain, other, bits, margin } => {
-            let (a, b) = (token(loaded, plain.token), token(loaded, other.token));
+            let (a, b) = (token(about, plain.token), token(about, other.token));
             let _ = writeln!(
                 out,
                 "  at position {position}, generated token {generated}: {bits} bits of its logits differ"
@@ -158,23 +157,23 @@ fn difference(place: &Place, what: &What, loaded: &Loaded) -> String {
     out
 }
 
-fn side(name: &str, side: &Side, loaded: &Loaded) -> String {
-    let chosen = side.token.map_or("no token".to_owned(), |t| format!("token {}", token(loaded, t)));
+fn side(name: &str, side: &Side, about: &About) -> String {
+    let chosen = side.token.map_or("no token".to_owned(), |t| format!("token {}", token(about, t)));
     let mut out = format!("  {name} {chosen}, margin of the two largest logits {}\n", side.margin);
     for &(id, logit) in &side.top {
-        let _ = writeln!(out, "    {:>12}  {}", logit, token(loaded, id));
+        let _ = writeln!(out, "    {:>12}  {}", logit, token(about, id));
     }
     out
 }
 
 /// A comparison with a record, for people.
-pub fn against(record: &Record, compared: &Compared, loaded: &Loaded) -> String {
+pub fn against(record: &Record, compared: &Compared, about: &About) -> String {
     let mut out = format!(
         "recorded by {} on {}; now {} on {}\nrows compared {}, rows that differ {}\n",
         record.program,
         record.device,
         env!("CARGO_PKG_VERSION"),
-        loaded.model.backend().describe(),
+        about.device,
         compared.rows,
         compared.rows_differing,
     );
@@ -185,17 +184,17 @@ pub fn against(record: &Record, compared: &Compared, loaded: &Loaded) -> String 
             "first difference: prompt {prompt} ({task}), position {position}, generated token {}: {}",
             d.generated, d.differs
         );
-        out += &side("recorded:", &d.recorded, loaded);
-        out += &side("now:     ", &d.now, loaded);
+        out += &side("recorded:", &d.recorded, about);
+        out += &side("now:     ", &d.now, about);
     }
     out
 }
 
 /// The same as an object.
-pub fn against_json(record: &Record, compared: &Compared, loaded: &Loaded) -> Value {
+pub fn against_json(record: &Record, compared: &Compared, about: &About) -> Value {
     json!({
         "recorded": {"program": record.program, "device": record.device},
-        "now": {"program": env!("CARGO_PKG_VERSION"), "device": loaded.model.backend().describe()},
+        "now": {"program": env!("CARGO_PKG_VERSION"), "device": about.device},
         "kv": record.kv,
         "prompts": compared.prompts,
         "rows": compared.rows,

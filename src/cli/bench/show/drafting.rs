@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 
 use super::super::Report;
 use super::super::ceiling::Ceiling;
-use super::super::drafting::{Plan, Tally, Task, total};
+use super::super::drafting::{Effort, Tally, Task, total};
 use super::super::shares;
-use super::super::table::{Align, Table, sparkline};
 use super::{pictures, rates};
+use crate::cli::table::{Align, Table, sparkline};
 use crate::engine::{BANDS, Share};
 
 /// All that was found out.
 pub struct Findings<'a> {
-    /// How it was measured.
-    pub plan: &'a Plan<'a>,
+    /// How much was run.
+    pub effort: &'a Effort,
     /// By task.
     pub tasks: Vec<Task>,
     /// All tasks together, if there are any.
@@ -47,7 +47,7 @@ impl Findings<'_> {
 
     /// How the tokens came about.
     pub fn preamble(&self) -> String {
-        let Plan { block, tokens, repeat, .. } = self.plan;
+        let Effort { block, tokens, repeat } = self.effort;
         format!(
             "at most {block} tokens drafted for a pass and {tokens} generated for a prompt; the fastest of {repeat} runs \
              counts"
@@ -56,9 +56,9 @@ impl Findings<'_> {
 }
 
 /// What drafting gains.
-pub fn drafting(plan: &Plan, tasks: Vec<Task>, ceiling: Ceiling) -> Report {
+pub fn drafting(effort: &Effort, tasks: Vec<Task>, ceiling: Ceiling) -> Report {
     let total = total(&tasks);
-    let findings = Findings { plan, tasks, total, ceiling };
+    let findings = Findings { effort, tasks, total, ceiling };
     Report {
         text: format!("{}\n\n{}{}", findings.preamble(), table(&findings).aligned(), rates::text(&findings)),
         csv: csv(&findings),
@@ -186,8 +186,8 @@ fn json(findings: &Findings) -> Value {
     let (rows, speedup) = ceiling.best();
     let curve = ceiling.costs.iter().map(|(rows, relative)| json!({"rows": rows, "relative": relative}));
     json!({
-        "block": findings.plan.block,
-        "tokens": findings.plan.tokens,
+        "block": findings.effort.block,
+        "tokens": findings.effort.tokens,
         "curve": curve.collect::<Vec<_>>(),
         "ceiling": {"rows": rows, "speedup": speedup},
         "tasks": findings.tasks.iter().map(task_json).collect::<Vec<_>>(),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::Report;
 use super::super::page::{Figure, Page, Section};
 use super::super::passes::{Curve, Point};
-use super::super::table::{Align, Table};
+use crate::cli::table::{Align, Table};
 use crate::cli::{plot, terminal};
 
 /// What a pass costs.
@@ -48,7 +48,7 @@ fn table(curve: &Curve) -> Table {
 fn preamble(curve: &Curve) -> String {
     format!(
         "passes of n rows after {} tokens, logits for every row; the fastest counts\n\
-         this machine reads {:.1} GB/s of memory with the same threads",
+         the device's memory gives {:.1} GB/s",
         curve.context,
         curve.bandwidth / 1e9
     )

@@ -4,8 +4,8 @@
 
 use super::super::drafting::Tally;
 use super::super::shares::{self, Banded};
-use super::super::table::{Align, Table};
 use super::drafting::Findings;
+use crate::cli::table::{Align, Table};
 use crate::engine::{BANDS, Metrics};
 
 /// What it means to be at the ceiling.

@@ -1,6 +1,6 @@
-//! How fast this machine reads memory, for comparison with what a pass reads.
+//! How fast this machine reads memory.
 //!
-//! Owns: the buffer and the threads that add it up. Refuses to know: the model.
+//! Owns: the buffer and the threads that add it up. Refuses to know: what a pass reads.
 
 use std::hint::black_box;
 use std::time::Instant;

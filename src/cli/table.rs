@@ -2,7 +2,7 @@
 //!
 //! Owns: alignment and quoting. Refuses to know: what the cells say.
 
-use crate::cli::plot::escaped;
+use super::plot::escaped;
 
 /// Where a column's cells stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

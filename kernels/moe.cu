@@ -1,0 +1,127 @@
+// Routed experts: choice, grouping, sum.
+//
+// Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read once. A
+// *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input row; groups
+// [group] = {expert, first place, places, 0}; count[0] = groups.
+#include "canon.cuh"
+
+// Experts of a model, at most.
+#define EXPERTS 1024
+
+// Softmax over a row's logits, then its best experts: probability descending, index ascending; weights divided by their sum in
+// rank order where `renormalize`, times `scale`. A single row is its own grouping. Blocks (rows), threads 256, shared `experts`
+// singles.
+KERNEL(256, 4)
+route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 n, u32 used,
+      u32 renormalize, float scale, u32 alone) {
+    SHARED;
+    float *p = (float *)shared_memory;
+    __shared__ u32 best[8], at[8];
+    __shared__ float shared_sum;
+    u32 row = blockIdx.x, warp = threadIdx.x / WARP;
+    logits += row * n;
+    u32 top = 0;
+    for (u32 i = threadIdx.x; i < n; i += blockDim.x) top = max(top, ordered(logits[i]));
+    top = warp_max(top);
+    if (lane() == 0) best[warp] = top;
+    __syncthreads();
+    for (u32 w = 0; w < 8; w++) top = max(top, best[w]);
+    float highest = from_ordered(top);
+    for (u32 i = threadIdx.x; i < n; i += blockDim.x) p[i] = exp_of(sub(logits[i], highest));
+    __syncthreads();
+    if (warp == 0) {
+        float sum = sum_of(p, n);
+        if (lane() == 0) shared_sum = sum;
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < n; i += blockDim.x) p[i] = divide(p[i], shared_sum);
+    __syncthreads();
+    // One rank after another; the chosen ones are set below everything.
+    float sum = 0.0f;
+    for (u32 rank = 0; rank < used; rank++) {
+        u32 mine = 0, where = 0xffffffffu;
+        for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
+            u32 word = p[i] < 0.0f ? 0 : __float_as_uint(p[i]) + 1;
+            if (word > mine) mine = word, where = i;
+        }
+        u32 most = warp_max(mine);
+        u32 lowest = ~warp_max(mine == most ? ~where : 0);
+        if (lane() == 0) best[warp] = most, at[warp] = lowest;
+        __syncthreads();
+        most = 0, lowest = 0;
+        for (u32 w = 0; w < 8; w++)
+            if (best[w] > most || (best[w] == most && at[w] < lowest)) most = best[w], lowest = at[w];
+        float probability = p[lowest];
+        sum = add(sum, probability);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            experts[row * used + rank] = lowest;
+            weights[row * used + rank] = probability;
+            p[lowest] = -1.0f;
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x >= used) return;
+    u32 rank = row * used + threadIdx.x;
+    float weight = weights[rank];
+    weights[rank] = mul(renormalize ? divide(weight, sum) : weight, scale);
+    if (alone) {
+        enter[rank] = 0;
+        place[rank] = rank;
+        groups[rank] = make_uint4(experts[rank], rank, 1, 0);
+        if (rank == 0) count[0] = used;
+    }
+}
+
+// Sorts the pairs by expert. One block of 1024 threads, a thread an expert.
+KERNEL(1024, 1)
+group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 pairs, u32 used) {
+    __shared__ u32 chunk[EXPERTS], pairs_before[EXPERTS], groups_before[EXPERTS];
+    u32 e = threadIdx.x, mine = 0;
+    for (u32 from = 0; from < pairs; from += EXPERTS) {
+        u32 end = min(pairs - from, (u32)EXPERTS);
+        __syncthreads();
+        if (e < end) chunk[e] = experts[from + e];
+        __syncthreads();
+        for (u32 i = 0; i < end; i++) mine += chunk[i] == e;
+    }
+    pairs_before[e] = mine;
+    groups_before[e] = mine > 0;
+    __syncthreads();
+    // Sums over the experts before and including this one.
+    for (u32 step = 1; step < EXPERTS; step *= 2) {
+        u32 more = e >= step ? pairs_before[e - step] : 0, further = e >= step ? groups_before[e - step] : 0;
+        __syncthreads();
+        pairs_before[e] += more;
+        groups_before[e] += further;
+        __syncthreads();
+    }
+    if (e == EXPERTS - 1) count[0] = groups_before[e];
+    u32 at = pairs_before[e] - mine;
+    if (mine) groups[groups_before[e] - 1] = make_uint4(e, at, mine, 0);
+    for (u32 from = 0; from < pairs; from += EXPERTS) {
+        u32 end = min(pairs - from, (u32)EXPERTS);
+        __syncthreads();
+        if (e < end) chunk[e] = experts[from + e];
+        __syncthreads();
+        for (u32 i = 0; i < end; i++) {
+            if (chunk[i] != e) continue;
+            enter[at] = (from + i) / used;
+            place[from + i] = at++;
+        }
+    }
+}
+
+// out = Σ fma(weight, y, out) over a row's ranks in order, from 0; counts the bytes of weights that the groups read. Blocks
+// (width / 256, rows), threads 256.
+KERNEL(256, 4)
+combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, float *out, u32 width, u32 used,
+        u32 bytes) {
+    u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (i == 0 && row == 0) read[0] += (u64)count[0] * bytes;
+    if (i >= width) return;
+    float sum = 0.0f;
+    for (u32 rank = row * used; rank < (row + 1) * used; rank++)
+        sum = fma(weights[rank], down[place[rank] * width + i], sum);
+    out[row * width + i] = sum;
+}

@@ -1,0 +1,52 @@
+//! The kernels' text.
+//!
+//! Owns: the files, what each includes. Refuses to know: compilers.
+
+use std::collections::BTreeSet;
+
+/// Every kernel file and its text, in the order of their names.
+const TEXTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/texts.rs"));
+
+/// A file and all that it includes, in the order of their names.
+pub fn closure(file: &str) -> Vec<(&'static str, &'static str)> {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![file.to_owned()];
+    while let Some(name) = open.pop() {
+        let Some((name, text)) = TEXTS.iter().find(|(file, _)| *file == name) else { continue };
+        if seen.insert((*name, *text)) {
+            open.extend(included(text).map(str::to_owned));
+        }
+    }
+    seen.into_iter().collect()
+}
+
+/// The files that a text includes.
+fn included(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .filter_map(|line| line.trim_start().strip_prefix("#include")?.trim().strip_prefix('"')?.split('"').next())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::SOURCES;
+
+    #[test]
+    fn every_file_of_the_manifest_has_a_text_and_all_that_it_includes() {
+        for source in &SOURCES {
+            let file = format!("{}.cu", source.file);
+            let texts = closure(&file);
+            assert!(texts.iter().any(|(name, _)| *name == file), "{file}");
+            for (name, text) in texts {
+                assert!(included(text).all(|file| TEXTS.iter().any(|(name, _)| *name == file)), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_comes_with_all_that_it_includes() {
+        let names: Vec<_> = closure("canon.cuh").into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["canon.cuh", "warp.cuh"]);
+        assert_eq!(closure("absent.cu"), []);
+    }
+}

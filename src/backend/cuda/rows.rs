@@ -1,0 +1,220 @@
+//! Activations on the dies.
+//!
+//! Owns: where a pass's rows are valid: on which dies, or still on the host; their int8 forms. Refuses to know: what the rows
+//! mean, and when they travel (`pass`).
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use kernels::{Address, Allocation};
+
+use super::die::Die;
+use crate::quant::Format;
+
+/// Both activation block lengths; a form's index is its place here.
+pub const BLOCKS: [usize; 2] = [32, 256];
+
+/// The index of the int8 form that matrices of `format` multiply; none for float formats.
+pub fn form_of(format: Format) -> Option<usize> {
+    format.activation_block().map(|block| usize::from(block == BLOCKS[1]))
+}
+
+/// Addresses of an int8 form: integers, a scale per block, sums of 16 integers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Form {
+    /// `[rows][width]` i8.
+    pub q: Address,
+    /// `[rows][width / block]` f32.
+    pub d: Address,
+    /// `[rows][width / 16]` i16.
+    pub sums: Address,
+}
+
+/// `[rows][width]` f32 of a pass.
+pub struct Rows {
+    width: usize,
+    len: Cell<usize>,
+    homes: RefCell<Vec<Home>>,
+    /// The values, where they came from the host and may not be on a die yet.
+    host: RefCell<Option<Arc<Vec<f32>>>>,
+    /// The die that wrote last.
+    last: Cell<usize>,
+    /// Forms that were ever asked for: whoever writes the rows makes them on the way.
+    wanted: Cell<[bool; 2]>,
+}
+
+/// The rows on one die.
+#[derive(Default)]
+struct Home {
+    capacity: usize,
+    valid: bool,
+    data: Option<Allocation>,
+    forms: [Option<FormHome>; 2],
+}
+
+struct FormHome {
+    capacity: usize,
+    valid: bool,
+    q: Allocation,
+    d: Allocation,
+    sums: Allocation,
+}
+
+impl Rows {
+    /// No rows yet.
+    pub fn new(width: usize, dies: usize) -> Rows {
+        assert!(width > 0, "rows have a width");
+        Rows {
+            width,
+            len: Cell::new(0),
+            homes: RefCell::new((0..dies).map(|_| Home::default()).collect()),
+            host: RefCell::new(None),
+            last: Cell::new(0),
+            wanted: Cell::new([false; 2]),
+        }
+    }
+
+    /// Elements in a row.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Rows of the current pass.
+    pub fn len(&self) -> usize {
+        self.len.get()
+    }
+
+    /// The die that wrote them last.
+    pub fn last(&self) -> usize {
+        self.last.get()
+    }
+
+    /// Whether they are valid on `die`.
+    pub fn is_on(&self, die: &Die) -> bool {
+        self.homes.borrow()[die.index()].valid
+    }
+
+    /// The values, if they came from the host.
+    pub fn host(&self) -> Option<Arc<Vec<f32>>> {
+        self.host.borrow().clone()
+    }
+
+    /// Takes values from the host; they go to a die when one reads them.
+    pub fn load(&mut self, values: Vec<f32>) {
+        assert!(values.len().is_multiple_of(self.width), "whole rows are loaded");
+        self.len.set(values.len() / self.width);
+        self.forget();
+        *self.host.borrow_mut() = Some(Arc::new(values));
+    }
+
+    fn forget(&self) {
+        *self.host.borrow_mut() = None;
+        for home in self.homes.borrow_mut().iter_mut() {
+            home.valid = false;
+            home.forms.iter_mut().flatten().for_each(|form| form.valid = false);
+        }
+    }
+
+    /// Room on `die` for as many rows as there are now. What must not go before the pass has run is put into `retired`.
+    ///
+    /// # Errors
+    /// If the die's memory does not suffice.
+    pub fn place(&self, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<Address> {
+        let mut homes = self.homes.borrow_mut();
+        let home = &mut homes[die.index()];
+        if let Some(data) = home.data.as_ref().filter(|_| home.capacity >= self.len()) {
+            return Ok(data.at);
+        }
+        let capacity = self.len().next_power_of_two();
+        let new = die.driver().allocate(4 * capacity * self.width)?;
+        let at = new.at;
+        retired.extend(home.data.replace(new));
+        home.capacity = capacity;
+        Ok(at)
+    }
+
+    /// Notes that the rows, `len` of them now, are what `die` is about to write and nowhere else.
+    ///
+    /// # Errors
+    /// If the die's memory does not suffice.
+    pub fn write(&mut self, len: usize, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<Address> {
+        self.len.set(len);
+        let at = self.place(die, retired)?;
+        self.forget();
+        self.arrive(die);
+        self.last.set(die.index());
+        Ok(at)
+    }
+
+    /// A die that holds them, and where.
+    pub fn home(&self) -> (usize, Address) {
+        let homes = self.homes.borrow();
+        let found = homes.iter().enumerate().filter(|(_, home)| home.valid);
+        match found.filter_map(|(i, home)| Some((i, home.data.as_ref()?.at))).next() {
+            Some(home) => home,
+            None => unreachable!("rows are valid somewhere"),
+        }
+    }
+
+    /// Notes that the rows are valid on `die` too.
+    pub fn arrive(&self, die: &Die) {
+        self.homes.borrow_mut()[die.index()].valid = true;
+    }
+
+    /// The forms that whoever writes these rows should make on the way: room for each on `die`, noted as valid. Those that
+    /// nobody wants, or that do not fit the width, are of zeros.
+    ///
+    /// # Errors
+    /// If the die's memory does not suffice.
+    pub fn forms(&self, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<[Form; 2]> {
+        let mut forms = [Form::default(); 2];
+        for (which, form) in forms.iter_mut().enumerate() {
+            if self.wanted.get()[which] {
+                *form = self.form(which, die, retired)?.1;
+            }
+        }
+        Ok(forms)
+    }
+
+    /// Form `which` on `die`, noted as valid from here on; and whether it was before.
+    ///
+    /// # Errors
+    /// If the die's memory does not suffice.
+    pub fn form(&self, which: usize, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<(bool, Form)> {
+        let (width, len) = (self.width, self.len());
+        assert!(width.is_multiple_of(BLOCKS[which]), "rows of {width} fall into blocks of {}", BLOCKS[which]);
+        let mut wanted = self.wanted.get();
+        wanted[which] = true;
+        self.wanted.set(wanted);
+        let mut homes = self.homes.borrow_mut();
+        let slot = &mut homes[die.index()].forms[which];
+        if slot.as_ref().is_none_or(|form| form.capacity < len) {
+            let capacity = len.next_power_of_two();
+            let room = |bytes: usize| die.driver().allocate(capacity * bytes);
+            let (q, d, sums) = (room(width)?, room(4 * width / BLOCKS[which])?, room(width / 8)?);
+            let old = slot.replace(FormHome { capacity, valid: false, q, d, sums });
+            retired.extend(old.into_iter().flat_map(|old| [old.q, old.d, old.sums]));
+        }
+        let Some(form) = slot else { unreachable!("just made") };
+        let valid = std::mem::replace(&mut form.valid, true);
+        Ok((valid, Form { q: form.q.at, d: form.d.at, sums: form.sums.at }))
+    }
+
+    /// Row `row` of the last pass, appended to `out`.
+    ///
+    /// # Errors
+    /// If the device failed.
+    pub fn read(&self, dies: &[Die], row: usize, out: &mut Vec<f32>) -> crate::Result<()> {
+        assert!(row < self.len(), "a row of the pass");
+        if let Some(host) = &*self.host.borrow() {
+            out.extend_from_slice(&host[row * self.width..][..self.width]);
+            return Ok(());
+        }
+        let (die, data) = self.home();
+        let die = &dies[die];
+        let from = out.len();
+        out.resize(from + self.width, 0.0);
+        let at = data + (4 * row * self.width) as Address;
+        die.name(die.driver().download(at, bytemuck::cast_slice_mut(&mut out[from..])))
+    }
+}

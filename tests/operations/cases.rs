@@ -1,0 +1,408 @@
+//! The cases.
+//!
+//! Owns: which shapes are tried, at the sizes where an operation changes its way. Refuses to know: devices.
+
+use verbatim::backend::cpu::Cpu;
+use verbatim::backend::cuda::Cuda;
+use verbatim::backend::{
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Experts, HeadNorms, KvFormat, MatrixShape, Pass,
+    Place, Qkv, Routing,
+};
+use verbatim::gguf::Bytes;
+use verbatim::quant::Format;
+
+use super::random::Random;
+
+/// A case on both kinds of devices.
+pub struct Case {
+    pub name: String,
+    pub on_cpu: Box<dyn Fn(&Cpu) -> Vec<u32>>,
+    pub on_cuda: Box<dyn Fn(&Cuda) -> Vec<u32>>,
+}
+
+/// Something to do on any device.
+trait Work: Clone + 'static {
+    fn name(&self) -> String;
+    /// What it gives, as bits.
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32>;
+}
+
+fn case<W: Work>(work: W) -> Case {
+    let (name, other) = (work.name(), work.clone());
+    Case { name, on_cpu: Box::new(move |cpu| work.on(cpu)), on_cuda: Box::new(move |cuda| other.on(cuda)) }
+}
+
+/// All cases.
+pub fn all() -> Vec<Case> {
+    let mut all = Vec::new();
+    for width in [32, 96, 256, 2048] {
+        for rows in [1, 2, 9] {
+            all.push(case(RowWise { width, rows }));
+        }
+    }
+    for n in [1, 4095, 4096, 4097, 10_000] {
+        all.push(case(Largest { n }));
+    }
+    for format in FORMATS {
+        for (rows, n) in [(1, 1), (31, 2), (32, 3), (33, 4), (64, 5), (40, 8), (33, 9), (96, 17), (32, 33)] {
+            for blocks in if n < 4 { &[1, 2, 3, 8, 9][..] } else { &[1, 3, 9][..] } {
+                all.push(case(Product { format, rows, n, blocks: *blocks }));
+            }
+        }
+    }
+    for shape in ATTENTION {
+        for kv in [KvFormat::F16, KvFormat::F32] {
+            for passes in [&[1][..], &[3, 1, 5], &[250, 10, 1, 260]] {
+                all.push(case(Attend { shape, kv, passes }));
+            }
+        }
+    }
+    for shape in DELTA {
+        for passes in [&[(1, 1)][..], &[(2, 2), (5, 3), (4, 1), (9, 9)], &[(40, 40), (9, 2)]] {
+            all.push(case(Recur { shape, passes }));
+        }
+    }
+    for (experts, used, n) in [(4, 2, 1), (8, 8, 3), (64, 8, 5), (256, 8, 1), (256, 8, 17), (300, 3, 40)] {
+        for (format, down) in [(Format::Q3_K, Format::Q4_K), (Format::Q8_0, Format::Q8_0), (Format::BF16, Format::F32)]
+        {
+            for fused in [false, true] {
+                all.push(case(Route { experts, used, n, format, down, fused }));
+            }
+        }
+    }
+    all
+}
+
+const FORMATS: [Format; 16] = [
+    Format::F32,
+    Format::F16,
+    Format::BF16,
+    Format::Q8_0,
+    Format::Q4_0,
+    Format::Q4_1,
+    Format::Q5_0,
+    Format::Q5_1,
+    Format::IQ4_NL,
+    Format::MXFP4,
+    Format::Q2_K,
+    Format::Q3_K,
+    Format::Q4_K,
+    Format::Q5_K,
+    Format::Q6_K,
+    Format::IQ4_XS,
+];
+
+const ATTENTION: [AttentionShape; 3] = [
+    AttentionShape { heads: 4, kv_heads: 2, head_dim: 64, rope_dim: 16, eps: 1e-6 },
+    AttentionShape { heads: 16, kv_heads: 2, head_dim: 256, rope_dim: 64, eps: 1e-6 },
+    AttentionShape { heads: 3, kv_heads: 1, head_dim: 40, rope_dim: 8, eps: 1e-5 },
+];
+
+const DELTA: [DeltaShape; 3] = [
+    DeltaShape { key_heads: 2, value_heads: 4, key_dim: 32, value_dim: 64, taps: 4, eps: 1e-6 },
+    DeltaShape { key_heads: 4, value_heads: 8, key_dim: 128, value_dim: 128, taps: 4, eps: 1e-6 },
+    DeltaShape { key_heads: 1, value_heads: 3, key_dim: 20, value_dim: 24, taps: 3, eps: 1e-6 },
+];
+
+/// The places at which cases stand: with two dies, one on each.
+const PLACES: [Place; 2] = [Place::Layer(0), Place::Layer(1)];
+
+/// The bits of all rows.
+fn bits<B: Backend>(b: &B, rows: &B::Rows, count: usize, out: &mut Vec<u32>) {
+    for row in 0..count {
+        let mut values = Vec::new();
+        b.read(rows, row, &mut values);
+        // NaN is NaN, whatever its payload.
+        out.extend(values.iter().map(|v| if v.is_nan() { u32::MAX } else { v.to_bits() }));
+    }
+}
+
+/// Random rows on the device.
+fn load<B: Backend>(b: &B, pass: &B::Pass<'_>, random: &mut Random, (rows, width): (usize, usize)) -> B::Rows {
+    let mut out = b.rows(width);
+    pass.load(&random.activations(rows * width), &mut out);
+    out
+}
+
+fn matrix<B: Backend>(b: &B, place: Place, random: &mut Random, format: Format, shape: MatrixShape) -> B::Matrix {
+    let bytes = random.weights(format, shape.cols * shape.rows * shape.count, 0.1);
+    b.matrix(place, shape, format, Bytes::from_vec(bytes)).unwrap()
+}
+
+/// Norms, sums, gates, joins, tails.
+#[derive(Clone)]
+struct RowWise {
+    width: usize,
+    rows: usize,
+}
+
+impl Work for RowWise {
+    fn name(&self) -> String {
+        format!("row-wise operations, {} x {}", self.rows, self.width)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(1, &self.name());
+        let size = (self.rows, self.width);
+        let weight = PLACES.map(|place| b.vector(place, &random.activations(self.width)).unwrap());
+        let rows = || b.rows(self.width);
+        let (mut h, mut joined, mut last) = (rows(), b.rows(2 * self.width), b.rows(2 * self.width));
+        let (x, y, gate) = b.pass(|pass| {
+            let mut x = load(b, pass, &mut random, size);
+            let mut y = load(b, pass, &mut random, size);
+            let mut gate = load(b, pass, &mut random, size);
+            pass.rms_norm(&x, &weight[0], 1e-6, &mut h);
+            pass.add(&mut x, &h);
+            pass.rms_norm(&x, &weight[1], 1e-6, &mut h);
+            pass.add(&mut x, &y);
+            pass.add_gated(&h, &weight[0], &x, &mut y);
+            pass.swiglu(&mut gate, &y);
+            pass.join(&gate, &x, &mut joined);
+            pass.tail(&joined, self.rows / 2, &mut last);
+            (x, y, gate)
+        });
+        let mut out = Vec::new();
+        for rows in [&x, &y, &gate, &h] {
+            bits(b, rows, self.rows, &mut out);
+        }
+        bits(b, &joined, self.rows, &mut out);
+        bits(b, &last, self.rows - self.rows / 2, &mut out);
+        out
+    }
+}
+
+/// The best element, with ties, NaN and infinities.
+#[derive(Clone)]
+struct Largest {
+    n: usize,
+}
+
+impl Work for Largest {
+    fn name(&self) -> String {
+        format!("the largest of {}", self.n)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(2, &self.name());
+        let specials = [f32::NAN, f32::NEG_INFINITY, -0.0, 0.0, 1.0, f32::INFINITY];
+        let mut values = random.activations(self.n);
+        for kinds in 1..=specials.len() {
+            values.extend((0..self.n).map(|_| specials[random.below(kinds)]));
+        }
+        let mut rows = b.rows(self.n);
+        b.pass(|pass| {
+            pass.load(&values, &mut rows);
+            pass.argmax(&rows)
+        })
+    }
+}
+
+/// A product with one matrix, and with three of one input.
+#[derive(Clone)]
+struct Product {
+    format: Format,
+    rows: usize,
+    n: usize,
+    blocks: usize,
+}
+
+impl Work for Product {
+    fn name(&self) -> String {
+        format!("{} product, {} blocks, {} outputs, {} rows", self.format, self.blocks, self.rows, self.n)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(3, &self.name());
+        let cols = self.blocks * self.format.activation_block().unwrap_or(32);
+        let sizes = [self.rows, 1, self.rows + 7];
+        let matrices: Vec<_> = sizes
+            .iter()
+            .map(|&rows| matrix(b, Place::Layer(0), &mut random, self.format, MatrixShape { cols, rows, count: 1 }))
+            .collect();
+        let other = matrix(b, Place::Layer(1), &mut random, Format::F32, MatrixShape { cols, rows: 5, count: 1 });
+        let mut outs: Vec<_> = sizes.iter().map(|&rows| b.rows(rows)).collect();
+        let mut five = b.rows(5);
+        b.pass(|pass| {
+            let mut values = random.activations(self.n * cols);
+            // A block of zeros.
+            values[..cols.min(32)].fill(0.0);
+            let mut x = b.rows(cols);
+            pass.load(&values, &mut x);
+            let mut into: Vec<_> = matrices.iter().zip(&mut outs).collect();
+            into.push((&other, &mut five));
+            pass.project(&mut x, &mut into);
+        });
+        let mut out = Vec::new();
+        outs.iter().for_each(|rows| bits(b, rows, self.n, &mut out));
+        bits(b, &five, self.n, &mut out);
+        out
+    }
+}
+
+/// Passes of attention, one behind another.
+#[derive(Clone)]
+struct Attend {
+    shape: AttentionShape,
+    kv: KvFormat,
+    passes: &'static [usize],
+}
+
+impl Work for Attend {
+    fn name(&self) -> String {
+        let s = self.shape;
+        format!(
+            "attention {} on {}, {} wide, {}, {:?} rows",
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            self.kv.name(),
+            self.passes
+        )
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(4, &self.name());
+        let (s, place) = (self.shape, Place::Layer(1));
+        let positions = self.passes.iter().sum();
+        let mut kv = b.kv(place, &s, positions, self.kv).unwrap();
+        let norms = [0; 2].map(|_| b.vector(place, &random.activations(s.head_dim)).unwrap());
+        let (mut out, mut start) = (Vec::new(), 0);
+        for &rows in self.passes {
+            let mut result = b.rows(s.out_width());
+            b.pass(|pass| {
+                let mut q = load(b, pass, &mut random, (rows, 2 * s.out_width()));
+                let mut k = load(b, pass, &mut random, (rows, s.kv_width()));
+                let v = load(b, pass, &mut random, (rows, s.kv_width()));
+                let rope = load(b, pass, &mut random, (rows, s.rope_dim));
+                let norms = HeadNorms { q: &norms[0], k: &norms[1] };
+                let qkv = Qkv { q: &mut q, k: &mut k, v: &v };
+                pass.attention(&s, norms, &rope, qkv, (&mut kv, start), &mut result);
+            });
+            bits(b, &result, rows, &mut out);
+            start += rows;
+        }
+        let mut saved = Vec::new();
+        b.save_kv(&kv, positions, &mut saved);
+        out.extend(saved.iter().map(|&byte| u32::from(byte)));
+        out
+    }
+}
+
+/// Passes of the delta rule of which some rows are kept, and a fork.
+#[derive(Clone)]
+struct Recur {
+    shape: DeltaShape,
+    passes: &'static [(usize, usize)],
+}
+
+impl Recur {
+    fn pass<B: Backend>(
+        &self,
+        b: &B,
+        random: &mut Random,
+        weights: &[B::Vector],
+        rows: usize,
+        state: &mut B::Recurrent,
+    ) -> B::Rows {
+        let s = self.shape;
+        let mut y = b.rows(s.value_width());
+        b.pass(|pass| {
+            let x = load(b, pass, random, (rows, s.channels()));
+            let mut conv = b.rows(s.channels());
+            let alpha = load(b, pass, random, (rows, s.value_heads));
+            let beta = load(b, pass, random, (rows, s.value_heads));
+            let z = load(b, pass, random, (rows, s.value_width()));
+            pass.conv(&s, &weights[0], &x, state, &mut conv);
+            let input = DeltaInput { qkv: &conv, alpha: &alpha, beta: &beta, z: &z };
+            let small = DeltaWeights { a: &weights[1], dt: &weights[2], norm: &weights[3] };
+            pass.delta(&s, small, input, state, &mut y);
+        });
+        y
+    }
+}
+
+impl Work for Recur {
+    fn name(&self) -> String {
+        format!("delta rule {:?}, (rows, kept) {:?}", self.shape, self.passes)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(5, &self.name());
+        let (s, place) = (self.shape, Place::Layer(1));
+        let negative: Vec<f32> = (0..s.value_heads).map(|_| -random.between(0.01, 4.0)).collect();
+        let weights = [
+            random.activations(s.taps * s.channels()),
+            negative,
+            random.activations(s.value_heads),
+            random.activations(s.value_dim),
+        ]
+        .map(|values| b.vector(place, &values).unwrap());
+        let mut state = b.recurrent(place, &s, 10).unwrap();
+        let mut out = Vec::new();
+        for &(rows, kept) in self.passes {
+            let y = self.pass(b, &mut random, &weights, rows, &mut state);
+            bits(b, &y, rows, &mut out);
+            b.pass(|pass| pass.keep(&s, &mut state, kept, rows));
+        }
+        let mut fork = b.recurrent(place, &s, 0).unwrap();
+        b.fork_recurrent(&state, &mut fork);
+        let y = self.pass(b, &mut random, &weights, 2, &mut fork);
+        bits(b, &y, 2, &mut out);
+        b.pass(|pass| pass.keep(&s, &mut fork, 2, 2));
+        for state in [&state, &fork] {
+            let mut saved = Vec::new();
+            b.save_recurrent(state, &mut saved);
+            out.extend(saved.as_chunks::<4>().0.iter().map(|&word| u32::from_le_bytes(word)));
+        }
+        out
+    }
+}
+
+/// Routing and experts.
+#[derive(Clone)]
+struct Route {
+    experts: usize,
+    used: usize,
+    n: usize,
+    format: Format,
+    down: Format,
+    fused: bool,
+}
+
+impl Work for Route {
+    fn name(&self) -> String {
+        let fused = if self.fused { ", gate and up fused" } else { "" };
+        format!("{} of {} experts, {} rows, {}{fused}", self.used, self.experts, self.n, self.format)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        const WIDTH: usize = 256;
+        const FF: usize = 256;
+        let mut random = Random::named(6, &self.name());
+        let place = Place::Layer(1);
+        let shape = |rows, cols, count| MatrixShape { cols, rows, count };
+        let router = matrix(b, place, &mut random, Format::F32, shape(self.experts, WIDTH, 1));
+        let (gate, up) = if self.fused {
+            let both = matrix(b, place, &mut random, self.format, shape(2 * FF, WIDTH, self.experts));
+            (b.part(&both, 0..FF), b.part(&both, FF..2 * FF))
+        } else {
+            let mut one = || matrix(b, place, &mut random, self.format, shape(FF, WIDTH, self.experts));
+            (one(), one())
+        };
+        let down = matrix(b, place, &mut random, self.down, shape(WIDTH, FF, self.experts));
+        let mut routes = b.routes();
+        let mut out = Vec::new();
+        for renormalize in [true, false] {
+            let mut y = b.rows(WIDTH);
+            b.pass(|pass| {
+                let mut x = load(b, pass, &mut random, (self.n, WIDTH));
+                let how = Routing { used: self.used, renormalize, scale: if renormalize { 1.0 } else { 2.5 } };
+                pass.route(&mut x, &router, how, &mut routes);
+                pass.experts(&mut x, Experts { gate: &gate, up: &up, down: &down }, &mut routes, &mut y);
+            });
+            bits(b, &y, self.n, &mut out);
+        }
+        out.push(b.expert_bytes(&routes) as u32);
+        out
+    }
+}
