@@ -49,23 +49,36 @@ class Cost:
     bound: str = ""
     resident: int = 0
     unknown: int = 0
+    hidden: float = 0
 
     @property
     def seconds(self):
-        """Nothing overlaps: the three add up."""
-        return self.issue + self.wait + self.move
+        """The three add up, but for what the memory's time hides of the others or they of it."""
+        return self.issue + self.wait + self.move - self.hidden * min(self.issue + self.wait, self.move)
 
 
-COUNTED = {}
+def arguments(signature, values, null=()):
+    """A launch's arguments after the kernel's parameters: pointers are addresses of their own."""
+    out = []
+    for k, (name, kind) in enumerate(signature):
+        if kind == "ptr":
+            out.append(("null",) if name in null else ("ptr", k))
+        elif name not in values:
+            raise SystemExit(f"a kernel takes {name}, and scripts/k80 does not say how much")
+        else:
+            out.append(values[name])
+    return out
 
 
-def counted(launch, part):
-    """Runs one block of the launch, once for equal blocks."""
-    key = (id(launch.code), launch.threads, str(launch.args), launch.grid, part.at, str(part.buffers))
-    if key not in COUNTED:
+def counted(launch, part, counts):
+    """Counts one block of the launch, once for equal blocks."""
+
+    def run():
         buffers = {n: words.get for n, words in part.buffers.items()}
-        COUNTED[key] = Block(launch.code, launch.threads, launch.args, part.at, launch.grid, buffers).run()
-    return COUNTED[key]
+        return Block(launch.code, launch.threads, launch.args, part.at, launch.grid, buffers).run()
+
+    key = launch.threads, launch.args, launch.grid, part.at, sorted(part.buffers.items())
+    return counts.get(launch.code, key, run)
 
 
 def occupied(count, slots, die):
@@ -86,15 +99,15 @@ def residency(launch, die):
     return max(1, min(room))
 
 
-def cost(launch, die):
+def cost(launch, die, counts):
     """The launch's time."""
     move = launch.bytes / (die.bandwidth * die.bandwidth_share)
     if launch.code is None:
-        return Cost(0, die.least, move)
+        return Cost(0, die.least, move, hidden=die.hidden)
     busy = slots = clocks = unknown = blocks = 0
     bounds = {}
     for part in launch.parts:
-        count, issued, length, lost = counted(launch, part)
+        count, issued, length, lost = counted(launch, part, counts)
         time, bound = occupied(count, issued, die)
         bounds[bound] = bounds.get(bound, 0) + time * part.blocks
         busy += time * part.blocks
@@ -107,4 +120,4 @@ def cost(launch, die):
     each = max(1.0, math.ceil(blocks / die.multiprocessors - 1e-9))
     issue = busy / blocks * each / die.clock
     wait = clocks / blocks * max(1.0, each / held) / die.clock
-    return Cost(issue, wait, move, slots, max(bounds, key=bounds.get), held, unknown)
+    return Cost(issue, wait, move, slots, max(bounds, key=bounds.get), held, unknown, die.hidden)

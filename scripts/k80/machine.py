@@ -66,6 +66,8 @@ class Die:
     bandwidth: float = 240e9
     # Assumed: the share of the data sheet's bandwidth that streams reach, with ECC.
     bandwidth_share: float = 0.7
+    # Assumed: the share of a kernel's shorter time that its longer one hides, of waiting for memory's lines and of the rest.
+    hidden: float = 0.0
     # Assumed: the shortest time of a kernel of which only bytes are counted.
     least: float = 4e-6
     # Calibrated: host and device between two kernels (the seed document's 19 ms a token over its launches).

@@ -87,15 +87,19 @@ def size(format, rows, cols):
     return rows * cols // WEIGHTS[format] * BYTES[format]
 
 
+def layer_bytes(shape, layer):
+    """Bytes of a layer's weights in the file, and of those that a pass of one row reads."""
+    mix, held, read = formats(shape, layer), 0, 0
+    for name, (rows, cols, count) in matrices(shape, layer).items():
+        one = size(mix[name], rows, cols)
+        held += one * count
+        read += one * (shape.used if count > 1 else 1)
+    return held, read
+
+
 def file_bytes(shape):
-    """Bytes of all weights in the file, and of those that a pass of one row reads."""
-    held = read = 0
-    for layer in range(shape.layers):
-        mix = formats(shape, layer)
-        for name, (rows, cols, count) in matrices(shape, layer).items():
-            one = size(mix[name], rows, cols)
-            held += one * count
-            read += one * (shape.used if count > 1 else 1)
+    """The same of the whole file; embeddings are looked up."""
+    held, read = (sum(part) for part in zip(*(layer_bytes(shape, layer) for layer in range(shape.layers))))
     head = size("Q6_K", shape.vocab, shape.width)
     return held + head + size("Q3_K", shape.vocab, shape.width), read + head
 

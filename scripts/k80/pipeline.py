@@ -4,25 +4,28 @@ Owns: what runs where, what overlaps. Refuses to know: kernels.
 """
 
 from launch import cost
+from model import layer_bytes, size
+
+# Ways to cut a pass, and rows of a micro-block at least (src/backend/cuda/cut.rs).
+WAYS, FEWEST = (1, 2, 4, 8), 4
 
 
 class Pass:
     """Times of an engine's passes on two dies."""
 
-    def __init__(self, engine, shape, die, host):
+    def __init__(self, engine, shape, die, counts, host):
         """`host`: seconds that the host takes by itself in a pass of n rows."""
-        self.engine, self.shape, self.die, self.host = engine, shape, die, host
+        self.engine, self.shape, self.die, self.counts, self.host = engine, shape, die, counts, host
         self.times = {}
 
     def seconds(self, launches):
         """Launches one after another on one die."""
-        return sum(cost(launch, self.die).seconds + self.die.launch for launch in launches)
+        return sum(cost(launch, self.die, self.counts).seconds + self.die.launch for launch in launches)
 
     def layer(self, layer, n):
-        key = layer, n
-        if key not in self.times:
-            self.times[key] = self.seconds(self.engine.layer(layer, n))
-        return self.times[key]
+        if (layer, n) not in self.times:
+            self.times[layer, n] = self.seconds(self.engine.layer(layer, n))
+        return self.times[layer, n]
 
     def head(self, n):
         if ("head", n) not in self.times:
@@ -33,6 +36,10 @@ class Pass:
         """Launches of a pass."""
         return sum(len(list(self.engine.layer(i, n))) for i in range(self.shape.layers)) + len(list(self.engine.head(n)))
 
+    def rollback(self, keep):
+        """Seconds that a pass of which only `keep` rows stay adds on the slower die, half of the layers on each."""
+        return sum(self.seconds(self.engine.rollback(i, keep)) for i in range(self.shape.layers)) / 2
+
     def hand_over(self, n):
         """Rows of the residual stream from die to die."""
         return self.die.link_start + 4 * self.shape.width * n / self.die.link
@@ -42,30 +49,32 @@ class Pass:
         layers = sum(self.layer(i, n) for i in range(self.shape.layers))
         return layers + self.hand_over(n) + self.head(head) + self.host(n)
 
-    def parts(self, split, n, head):
-        """Seconds on either die."""
-        first = sum(self.layer(i, n) for i in range(split))
-        second = sum(self.layer(i, n) for i in range(split, self.shape.layers))
-        return first, second + (self.head(head) if head else 0)
+    def parts(self, split, n):
+        """Seconds of n rows on either die, without the head."""
+        return sum(self.layer(i, n) for i in range(split)), sum(self.layer(i, n) for i in range(split, self.shape.layers))
 
-    def balance(self, n):
-        """The split at which both dies take as long."""
-        return min(range(1, self.shape.layers), key=lambda k: max(self.parts(k, n, n)))
-
-
-def best(run, n, split, head):
-    """Seconds of a pass of n rows and the number of micro-blocks that makes it shortest. `head`: rows whose logits are
-    wanted, all or the last."""
-    times = []
-    for micro in (1, 2, 4, 8):
-        if n % micro:
-            continue
-        rows = n // micro
-        clock_a = clock_b = 0.0
+    def cut(self, n, split, head, micro):
+        """Seconds of n rows in `micro` micro-blocks: the first die works on one while the second works on the one before. The
+        head follows once, on the second die."""
+        first = second = 0.0
         for k in range(micro):
-            wanted = rows if head == n else head if k + 1 == micro else 0
-            a, b = run.parts(split, rows, wanted)
-            clock_a += a
-            clock_b = max(clock_b, clock_a + run.hand_over(rows)) + b
-        times.append((clock_b + run.host(n), micro))
-    return min(times)
+            rows = n * (k + 1) // micro - n * k // micro
+            a, b = self.parts(split, rows)
+            first += a
+            second = max(second, first + self.hand_over(rows)) + b
+        return second + self.head(head) + self.host(n)
+
+    def best(self, n, split, head):
+        """(seconds, micro-blocks) of the fastest cut."""
+        return min((self.cut(n, split, head, m), m) for m in WAYS if m == 1 or n // m >= FEWEST)
+
+
+def balance(shape):
+    """Layers of the first die: half of the bytes that a row reads, output included (src/backend/cuda/split.rs)."""
+    reads = [layer_bytes(shape, layer)[1] for layer in range(shape.layers)]
+    share, read = (sum(reads) + size("Q6_K", shape.vocab, shape.width)) / 2, 0
+    for layer, bytes in enumerate(reads):
+        if read + bytes / 2 > share:
+            return layer
+        read += bytes
+    return shape.layers - 1

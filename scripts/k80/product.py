@@ -1,45 +1,37 @@
-"""How this project's backend launches matrix products: the device's layout, the grid, which places an expert has.
+"""How this project's backend launches matrix products: the grid, shared memory, which places an expert has.
 
-Owns: the arithmetic of src/backend/cuda/product.rs and the sizes of kernels/quant.cuh and product.cuh. Refuses to know: what
-launches cost.
+Owns: the arithmetic of src/backend/cuda/product.rs for cards without dp4a, followed by hand: `checks` knows the text that was
+followed. Refuses to know: what launches cost.
 """
 
 import math
 from dataclasses import dataclass
 
-from launch import Launch, Part
+from launch import Launch, Part, arguments
 from model import distinct
+from source import formats, signatures
 
-WARPS = 8
+WARPS, THREADS, JOBS = 8, 256, 4
+# The functions of product.rs that are followed here: where to look from, name, digest of their text.
+FOLLOWED = [("", "of", ""), ("impl Shape", "of", ""), ("impl Sizes", "of", ""), ("", "unit_blocks", ""), ("", "area", ""),
+            ("", "has_min", ""), ("", "sub", ""), ("", "plan", ""), ("", "plan_wide", "")]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A format on the device: weights of a block and of a sub-block, words of the planes and bytes of scales of 32 weights,
-    bytes of d and dmin, whether there is a minimum, whether codes are centred."""
+    """A format on the device: weights of a block and of a sub-block, bytes of a block of one row, whether there is a minimum."""
 
     len: int
     sub: int
-    low: int
-    high: int
-    scales: int
-    head: int
-    min: int
-    centred: int
-
-    @property
-    def bytes(self):
-        """Bytes of a block of one row."""
-        return self.len // 32 * (4 * self.low + 4 * self.high + self.scales) + self.head
+    bytes: int
+    min: bool
 
 
-LAYOUTS = {
-    "Q8_0": Layout(32, 32, 8, 0, 0, 2, 0, 1),
-    "Q3_K": Layout(256, 16, 2, 1, 2, 2, 0, 1),
-    "Q4_K": Layout(256, 32, 4, 0, 2, 4, 1, 0),
-    "Q5_K": Layout(256, 32, 4, 1, 2, 4, 1, 0),
-    "Q6_K": Layout(256, 16, 4, 2, 2, 2, 0, 1),
-}
+def layout(kernels, name):
+    """A format's layout, as quant.cuh gives it."""
+    f = formats(kernels / "quant.cuh")[name]
+    bytes = f["len"] // 32 * (4 * f["low"] + 4 * f["high"] + f["scales"]) + f["head"]
+    return Layout(f["len"], f["sub"], bytes, bool(f["min"]))
 
 
 def blocks_of_unit(f, n):
@@ -66,8 +58,8 @@ def power(n):
 class Products:
     """Launches of matrix products."""
 
-    def __init__(self, shape, codes, overlap):
-        self.shape, self.codes, self.overlap = shape, codes, overlap
+    def __init__(self, shape, codes, kernels, overlap):
+        self.shape, self.codes, self.kernels, self.overlap = shape, codes, kernels, overlap
 
     def dense(self, names, mix, shapes, n):
         """Products of several matrices with one input: one launch a format."""
@@ -106,28 +98,33 @@ class Products:
 
     def quantised(self, names, format, rows, cols, n, groups):
         """One launch of the quantised products: the twin of `Shape::of`."""
-        f, name, w = LAYOUTS[format], "product_1" if n == 1 else "product_n", 1 if n == 1 else 2
+        f, name, w = layout(self.kernels, format), "product_1" if n == 1 else "product_n", 1 if n == 1 else 2
         most = min(self.shape.experts, n * self.shape.used) if groups else 1
         average = -(-n * self.shape.used // most) if groups else n
         tile = 1 if n == 1 else max(2, min(power(2 * average), power(n), 8))
         blocks = cols // f.len
         split = min(3, power(-(-blocks // blocks_of_unit(f, tile))).bit_length() - 1)
         x = sum(-(-r // ((WARPS >> split) * w * 32)) for r in rows)
-        shared = 4 * WARPS * max(area(f, k, w) for k in (1, 2, 4, 8) if k <= tile)
-        args = self.matrices(rows) + [("ptr", 10), ("ptr", 11), ("ptr", 12)]
-        args += ([("ptr", 20), ("ptr", 21), ("ptr", 22)] if groups else [("null",)] * 3) + [n, blocks, split, tile]
+        shared = 4 * WARPS * max(area(f, k, w) for k in (1, 2, 4, 8) if k < 2 * tile)
+        values = {"rows": 0 if groups else n, "blocks": blocks, "split": split, "tile": tile}
         matrix = sum(rows) * blocks * f.bytes
         grid, parts, reads = self.places(x, n, tile, groups, most)
         weights = sum(rows) * cols * (self.shape.used if groups else 1) * n
-        code = self.codes["product_float", format][name]
-        return Launch("+".join(names), code, grid, (256, 1), args, matrix * reads, shared, weights, parts)
+        return self.launch("product_float", format, name, names, rows, values, grid, parts, matrix * reads, shared, weights)
 
-    def matrices(self, rows):
-        """The four matrices of a launch."""
-        args = []
-        for k in range(4):
-            args += [("ptr", 2 * k), ("ptr", 2 * k + 1), rows[k] if k < len(rows) else 0, 1]
-        return args
+    def launch(self, file, format, name, names, rows, values, grid, parts, bytes, shared, weights):
+        """A launch of up to four matrices; of each part what its groups hold is known."""
+        signature = signatures(self.kernels / f"{file}.cu")[name]
+        for k in range(JOBS):
+            values |= {f"rows{k}": rows[k] if k < len(rows) else 0, f"stride{k}": 1}
+        grouped = any(part.buffers for part in parts)
+        null = {"enter"} if grouped and "ffn_down_exps" in names else () if grouped else {"groups", "count", "enter"}
+        args = arguments(signature, values, null)
+        at = {name: k for k, (name, _) in enumerate(signature)}
+        for part in parts:
+            part.buffers = {at[name]: words for name, words in part.buffers.items()}
+        code = self.codes[file, format][name]
+        return Launch("+".join(names), code, grid, (THREADS, 1), args, bytes, shared, weights, parts)
 
     def places(self, x, n, tile, groups, most):
         """Grid, parts, and how often a matrix is read from memory. A group's second turn finds its weights in the cache."""
@@ -135,17 +132,16 @@ class Products:
             z = -(-n // tile)
             parts = [Part(x * (n // tile))] + ([Part(x, (0, 0, n // tile))] if n % tile else [])
             return (x, 1, z), parts, z
-        parts = [Part(x * have, (0, 0, 0), {20: {0: 0, 4: 0, 8: k, 12: 0}, 21: {0: 1}}) for k, have in groups.items()]
+        parts = [Part(x * have, (0, 0, 0), {"groups": {0: 0, 4: 0, 8: k, 12: 0}, "count": {0: 1}}) for k, have in groups.items()]
         idle = most - sum(groups.values())
         if idle > 0.01:
-            parts.append(Part(x * idle, (0, 1, 0), {21: {0: 1}}))
+            parts.append(Part(x * idle, (0, 1, 0), {"count": {0: 1}}))
         return (x, most, 1), parts, sum(groups.values())
 
     def wide(self, names, rows, cols, n):
         """F32 weights."""
         name, w = ("product_1", 1) if n == 1 else ("product_n", 2)
         x = sum(-(-r // (WARPS * w)) for r in rows)
-        args = self.matrices(rows) + [("ptr", 10)] + [("null",)] * 3 + [n, cols]
         grid, parts, reads = self.places(x, n, 8, None, 1)
-        code = self.codes["product_wide", "F32"][name]
-        return Launch("+".join(names), code, grid, (256, 1), args, 4 * sum(rows) * cols * reads, 0, sum(rows) * cols * n, parts)
+        moved, weights = 4 * sum(rows) * cols * reads, sum(rows) * cols * n
+        return self.launch("product_wide", "F32", name, names, rows, {"rows": n, "cols": cols}, grid, parts, moved, 0, weights)

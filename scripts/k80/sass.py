@@ -4,6 +4,7 @@ Owns: the run-time compiler's call, the disassembler's text, the scheduling word
 """
 
 import ctypes
+import hashlib
 import re
 import struct
 import subprocess
@@ -48,9 +49,11 @@ class Code:
     spills: int = 0
     constants: bytes = b""
     at: dict = field(default_factory=dict)
+    digest: str = ""
 
     def __post_init__(self):
         self.at = {i.at: n for n, i in enumerate(self.instructions)}
+        self.digest = hashlib.sha256(repr((self.instructions, self.constants)).encode()).hexdigest()
 
 
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@(!?P\d)\s+)?([A-Z0-9_.]+)\s*([^;]*);")
