@@ -3,7 +3,7 @@
 // Per query row and head: exact maximum, p = exp(s − max), sums over segments of 256 keys, segments added in order.
 // Layouts: q [rows][heads][2·dim], query then gate; k, v [rows][kv_heads][dim]; cache [position][kv_heads][dim], halves where
 // `half` is 1; scores [rows][heads][keys]; partial [rows][heads][segments][dim]; masses [rows][heads][segments].
-#include "canon.cuh"
+#include "forms.cuh"
 
 #define SEGMENT 256
 // Elements of a head that a lane holds: heads have at most 256.
@@ -134,6 +134,7 @@ weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *pa
 #pragma unroll
             for (u32 g = 0; g < GROUP; g++) sums[g] = 0.0f;
             u64 at = ((u64)from * kv_heads + kv) * dim + d;
+#pragma unroll 4
             for (u32 key = 0; key < n; key++) {
                 float v = cached(v_cache, half, at + (u64)key * kv_heads * dim);
 #pragma unroll
@@ -147,15 +148,22 @@ weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *pa
     }
 }
 
-// out = (Σ segments / Σ masses) · sigmoid(gate). Blocks (heads, rows), threads up to 256.
+// out = (Σ segments / Σ masses) · sigmoid(gate), and its int8 forms. Blocks (heads · dim / 256, rows), threads 256.
 KERNEL(256, 4)
-attend(const float *partial, const float *masses, const float *q, float *out, u32 heads, u32 dim, u32 start, u32 segments) {
-    u32 head = blockIdx.y * heads + blockIdx.x, seen = (start + blockIdx.y) / SEGMENT + 1;
-    float mass = 0.0f;
-    for (u32 s = 0; s < seen; s++) mass = add(mass, masses[head * segments + s]);
-    for (u32 d = threadIdx.x; d < dim; d += blockDim.x) {
-        float sum = 0.0f;
-        for (u32 s = 0; s < seen; s++) sum = add(sum, partial[((u64)head * segments + s) * dim + d]);
-        out[head * dim + d] = mul(divide(sum, mass), sigmoid(q[head * 2 * dim + dim + d]));
+attend(const float *partial, const float *masses, const float *q, float *out, u32 heads, u32 dim, u32 start, u32 segments,
+       FORMS) {
+    __shared__ float values[256];
+    u32 row = blockIdx.y, seen = (start + row) / SEGMENT + 1, width = heads * dim, from = blockIdx.x * 256;
+    u32 column = from + threadIdx.x, head = row * heads + column / dim, d = column % dim;
+    if (column < width) {
+        float sum = 0.0f, mass = 0.0f;
+        for (u32 s = 0; s < seen; s++) {
+            mass = add(mass, masses[head * segments + s]);
+            sum = add(sum, partial[((u64)head * segments + s) * dim + d]);
+        }
+        values[threadIdx.x] = mul(divide(sum, mass), sigmoid(q[head * 2 * dim + dim + d]));
+        out[row * width + column] = values[threadIdx.x];
     }
+    __syncthreads();
+    quantize_forms(values, row, from, min(width - from, 256u), width, GIVEN_FORMS);
 }

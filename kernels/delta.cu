@@ -3,7 +3,7 @@
 // S is [value_heads][key_dim][value_dim]. A column of S belongs to four neighbouring groups of lanes, each holding one quarter of
 // the key dimension in registers through all rows of a pass: the quarters of the definition, so that a sum down the keys is
 // four chains and two shuffles. A pass's first rows read kept S and write tentative S; its later rows go on from there.
-#include "canon.cuh"
+#include "forms.cuh"
 
 // Key elements that a lane holds: key dimensions reach 128.
 #define QUARTER 32
@@ -13,48 +13,51 @@
 #define TAPS 8
 #define L2_EPS 1e-6f
 
-// Causal convolution, taps oldest first, then silu; a thread takes a channel through all rows. `window` is [taps − 1][channels],
-// oldest first; `next` may be `window` itself. Inputs go to the log where there is one. Blocks (channels / 256), threads 256.
+// Causal convolution, taps oldest first, then silu, then every q and k head divided by its length: x · rsqrt(dot(x, x) + eps). A
+// thread takes a channel through all rows, a block whole heads. `window` is [taps − 1][channels], oldest first; `next` may be
+// `window` itself. Inputs and keys go to the log where there is one. Blocks (channels / (256 / key_dim · key_dim)), threads 256.
 KERNEL(256, 4)
-convolve(const float *x, const float *weight, const float *window, float *next, float *log, float *out, u32 rows, u32 channels,
-         u32 taps) {
-    u32 c = blockIdx.x * blockDim.x + threadIdx.x;
-    if (c >= channels) return;
+convolve(const float *x, const float *weight, const float *window, float *next, float *log, float *log_k, float *out, u32 rows,
+         u32 channels, u32 taps, u32 key_width, u32 key_dim) {
+    __shared__ float values[2][256];
+    u32 heads = 256 / key_dim, from = blockIdx.x * heads * key_dim, c = from + threadIdx.x;
+    bool inside = threadIdx.x < heads * key_dim && c < channels;
     float held[TAPS], w[TAPS];
 #pragma unroll
     for (u32 t = 0; t < TAPS; t++) {
-        held[t] = t + 1 < taps ? window[t * channels + c] : 0.0f;
-        w[t] = t < taps ? weight[t * channels + c] : 0.0f;
+        held[t] = inside && t + 1 < taps ? window[t * channels + c] : 0.0f;
+        w[t] = inside && t < taps ? weight[t * channels + c] : 0.0f;
     }
     for (u32 row = 0; row < rows; row++) {
-        float now = x[row * channels + c], sum = 0.0f;
-        if (log) log[row * channels + c] = now;
+        float now = inside ? x[row * channels + c] : 0.0f, sum = 0.0f;
+        if (log && inside) log[row * channels + c] = now;
 #pragma unroll
         for (u32 t = 0; t < TAPS; t++) {
             if (t + 1 == taps) held[t] = now;
             if (t < taps) sum = fma(w[t], held[t], sum);
         }
-        out[row * channels + c] = silu(sum);
 #pragma unroll
         for (u32 t = 0; t + 1 < TAPS; t++) held[t] = held[t + 1];
+        float v = silu(sum);
+        if (inside && c >= 2 * key_width) out[row * channels + c] = v;
+        if (from >= 2 * key_width) continue;
+        // Two buffers: a warp that is ahead writes the next row's while others still read this one's.
+        float *mine = values[row % 2];
+        mine[threadIdx.x] = v;
+        __syncthreads();
+        for (u32 h = threadIdx.x / WARP; h < heads && from + h * key_dim < 2 * key_width; h += blockDim.x / WARP) {
+            u32 at = from + h * key_dim;
+            float scale = rsqrt_of(add(dot(mine + h * key_dim, mine + h * key_dim, key_dim), L2_EPS));
+            for (u32 i = lane(); i < key_dim; i += WARP) {
+                float normed = mul(mine[h * key_dim + i], scale);
+                out[row * channels + at + i] = normed;
+                if (log_k && at >= key_width) log_k[row * key_width + at - key_width + i] = normed;
+            }
+        }
     }
 #pragma unroll
     for (u32 t = 0; t + 1 < TAPS; t++)
-        if (t + 1 < taps) next[t * channels + c] = held[t];
-}
-
-// Divides every q and k head by its length: x · rsqrt(dot(x, x) + eps). Keys go to the log where there is one. Blocks
-// (2 · key_heads, rows), threads 32.
-KERNEL(32, 16)
-normalize(float *qkv, float *log, u32 key_heads, u32 dim, u32 channels) {
-    u32 head = blockIdx.x, row = blockIdx.y;
-    float *x = qkv + row * channels + head * dim;
-    float scale = rsqrt_of(add(dot(x, x, dim), L2_EPS));
-    for (u32 i = lane(); i < dim; i += WARP) {
-        float v = mul(x[i], scale);
-        x[i] = v;
-        if (log && head >= key_heads) log[(row * key_heads + head - key_heads) * dim + i] = v;
-    }
+        if (inside && t + 1 < taps) next[t * channels + c] = held[t];
 }
 
 // The quarters' sum, in every lane of a column.
@@ -154,10 +157,16 @@ slide(const float *log, const float *window, float *next, u32 rows, u32 channels
     next[i] = from < slots ? window[from * channels + i % channels] : log[(from - slots) * channels + i % channels];
 }
 
-// out = ((y · s) · w) · silu(z) per head. Blocks (value_heads, rows), threads 32.
-KERNEL(32, 16)
-gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, float eps) {
-    u32 at = (blockIdx.y * heads + blockIdx.x) * dim;
-    float scale = rms_scale(y + at, dim, eps);
-    for (u32 i = lane(); i < dim; i += WARP) out[at + i] = mul(mul(mul(y[at + i], scale), weight[i]), silu(z[at + i]));
+// out = ((y · s) · w) · silu(z) per head, and its int8 forms. Blocks (rows), threads 256.
+KERNEL(256, 4)
+gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, float eps, FORMS) {
+    u32 row = blockIdx.x, width = heads * dim;
+    for (u32 head = threadIdx.x / WARP; head < heads; head += blockDim.x / WARP) {
+        u32 at = row * width + head * dim;
+        float scale = rms_scale(y + at, dim, eps);
+        for (u32 i = lane(); i < dim; i += WARP)
+            out[at + i] = mul(mul(mul(y[at + i], scale), weight[i]), silu(z[at + i]));
+    }
+    __syncthreads();
+    quantize_forms(out + row * width, row, 0, width, width, GIVEN_FORMS);
 }

@@ -16,7 +16,7 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
       u32 renormalize, float scale, u32 alone) {
     SHARED;
     float *p = (float *)shared_memory;
-    __shared__ u32 best[8], at[8];
+    __shared__ u32 best[8];
     __shared__ float shared_sum;
     u32 row = blockIdx.x, warp = threadIdx.x / WARP;
     logits += row * n;
@@ -36,35 +36,33 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
     __syncthreads();
     for (u32 i = threadIdx.x; i < n; i += blockDim.x) p[i] = divide(p[i], shared_sum);
     __syncthreads();
-    // One rank after another; the chosen ones are set below everything.
-    float sum = 0.0f;
-    for (u32 rank = 0; rank < used; rank++) {
-        u32 mine = 0, where = 0xffffffffu;
-        for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
-            u32 word = p[i] < 0.0f ? 0 : __float_as_uint(p[i]) + 1;
-            if (word > mine) mine = word, where = i;
+    // One rank after another by one warp; the chosen ones are set below everything.
+    if (warp == 0) {
+        float sum = 0.0f;
+        for (u32 rank = 0; rank < used; rank++) {
+            u32 mine = 0, where = 0xffffffffu;
+#pragma unroll 8
+            for (u32 i = lane(); i < n; i += WARP) {
+                u32 word = p[i] < 0.0f ? 0 : __float_as_uint(p[i]) + 1;
+                if (word > mine) mine = word, where = i;
+            }
+            u32 most = warp_max(mine), chosen = ~warp_max(mine == most ? ~where : 0);
+            sum = add(sum, p[chosen]);
+            __syncwarp(FULL);
+            if (lane() == 0) {
+                experts[row * used + rank] = chosen;
+                weights[row * used + rank] = p[chosen];
+                p[chosen] = -1.0f;
+            }
+            __syncwarp(FULL);
         }
-        u32 most = warp_max(mine);
-        u32 lowest = ~warp_max(mine == most ? ~where : 0);
-        if (lane() == 0) best[warp] = most, at[warp] = lowest;
-        __syncthreads();
-        most = 0, lowest = 0;
-        for (u32 w = 0; w < 8; w++)
-            if (best[w] > most || (best[w] == most && at[w] < lowest)) most = best[w], lowest = at[w];
-        float probability = p[lowest];
-        sum = add(sum, probability);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            experts[row * used + rank] = lowest;
-            weights[row * used + rank] = probability;
-            p[lowest] = -1.0f;
-        }
-        __syncthreads();
+        if (lane() == 0) shared_sum = sum;
     }
+    __syncthreads();
     if (threadIdx.x >= used) return;
     u32 rank = row * used + threadIdx.x;
     float weight = weights[rank];
-    weights[rank] = mul(renormalize ? divide(weight, sum) : weight, scale);
+    weights[rank] = mul(renormalize ? divide(weight, shared_sum) : weight, scale);
     if (alone) {
         enter[rank] = 0;
         place[rank] = rank;
@@ -112,16 +110,17 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
     }
 }
 
-// out = Σ fma(weight, y, out) over a row's ranks in order, from 0; counts the bytes of weights that the groups read. Blocks
-// (width / 256, rows), threads 256.
+// out = Σ fma(weight, y, out) over a row's ranks in order, from 0; then, where there is a shared expert,
+// fma(sigmoid(gate · x), shared, out). Counts the bytes of weights that the groups read. Blocks (width / 256, rows), threads 256.
 KERNEL(256, 4)
-combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, float *out, u32 width, u32 used,
-        u32 bytes) {
+combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, const float *x,
+        const float *gate, const float *shared, float *out, u32 width, u32 used, u32 bytes) {
     u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (i == 0 && row == 0) read[0] += (u64)count[0] * bytes;
+    float open = shared ? sigmoid(dot(gate, x + row * width, width)) : 0.0f;
     if (i >= width) return;
     float sum = 0.0f;
     for (u32 rank = row * used; rank < (row + 1) * used; rank++)
         sum = fma(weights[rank], down[place[rank] * width + i], sum);
-    out[row * width + i] = sum;
+    out[row * width + i] = shared ? fma(open, shared[row * width + i], sum) : sum;
 }

@@ -1,37 +1,18 @@
 // Row-wise operations: norms, sums, gates.
-//
-// A row is one block's. What the next product will read as int8 is quantised on the way where its addresses are given
-// (quant.cuh); an address of 0 means that nobody wants it.
-#include "quant.cuh"
+#include "forms.cuh"
 
-// The row's int8 forms, by blocks of 256 and of 32.
-#define FORMS i8 *q256, float *d256, i16 *sums256, i8 *q32, float *d32, i16 *sums32
-
-// Quantises the row that all of the block's threads have written to `values`; whole warps take whole blocks.
-DEVICE void quantize_forms(const float *values, u32 row, u32 width, FORMS) {
-    u32 warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
-    if (q256) {
-        for (u32 at = warp * 256; at < width; at += warps * 256) {
-            u32 to = row * width + at;
-            quantize_256(values + at, q256 + to, d256 + to / 256, sums256 + to / 16);
-        }
-    }
-    if (q32) {
-        for (u32 at = warp * 32; at < width; at += warps * 32) {
-            u32 to = row * width + at;
-            quantize_32(values + at, q32 + to, d32 + to / 32, sums32 + to / 16);
-        }
-    }
-}
+// Columns that a block takes where a row is cut.
+#define SPAN 2048
 
 // x += y where y is given; out = (x · rsqrt(mean(x²) + eps)) · weight, and its int8 forms. Blocks (rows), threads 256, shared
-// `width` singles.
+// `width` singles, or none where rows are too long for it: then the row is read again.
 KERNEL(256, 4)
-rms_norm(float *x, const float *y, const float *weight, float *out, u32 width, float eps, FORMS) {
+rms_norm(float *x, const float *y, const float *weight, float *out, u32 width, u32 staged, float eps, FORMS) {
     SHARED;
-    float *values = (float *)shared_memory;
     u32 row = blockIdx.x;
     x += row * width;
+    out += row * width;
+    float *values = staged ? (float *)shared_memory : out;
     for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
         float v = x[i];
         if (y) {
@@ -46,11 +27,11 @@ rms_norm(float *x, const float *y, const float *weight, float *out, u32 width, f
     __syncthreads();
     for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
         float v = mul(mul(values[i], scale), weight[i]);
-        out[row * width + i] = v;
+        out[i] = v;
         values[i] = v;
     }
     __syncthreads();
-    quantize_forms(values, row, width, q256, d256, sums256, q32, d32, sums32);
+    quantize_forms(values, row, 0, width, width, GIVEN_FORMS);
 }
 
 // x += y. Threads over all elements.
@@ -68,25 +49,28 @@ join_rows(const float *x, const float *y, float *out, u32 x_width, u32 y_width) 
         out[row * width + i] = i < x_width ? x[row * x_width + i] : y[row * y_width + i - x_width];
 }
 
-// gate = silu(gate) · up, and its int8 forms. Blocks (rows), threads 256, shared `width` singles.
+// gate = silu(gate) · up, and its int8 forms. Blocks (width / SPAN, rows), threads 256, shared SPAN singles.
 KERNEL(256, 4)
 swiglu(float *gate, const float *up, u32 width, FORMS) {
     SHARED;
     float *values = (float *)shared_memory;
-    u32 row = blockIdx.x;
-    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-        float v = mul(silu(gate[row * width + i]), up[row * width + i]);
-        gate[row * width + i] = v;
+    u32 row = blockIdx.y, from = blockIdx.x * SPAN, count = min(width - from, (u32)SPAN);
+    gate += row * width + from;
+    up += row * width + from;
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        float v = mul(silu(gate[i]), up[i]);
+        gate[i] = v;
         values[i] = v;
     }
     __syncthreads();
-    quantize_forms(values, row, width, q256, d256, sums256, q32, d32, sums32);
+    quantize_forms(values, row, from, count, width, GIVEN_FORMS);
 }
 
-// The int8 forms of x. Blocks (rows), threads 256.
+// The int8 forms of x. Blocks (width / SPAN, rows), threads 256.
 KERNEL(256, 4)
 quantize(const float *x, u32 width, FORMS) {
-    quantize_forms(x + blockIdx.x * width, blockIdx.x, width, q256, d256, sums256, q32, d32, sums32);
+    u32 row = blockIdx.y, from = blockIdx.x * SPAN, count = min(width - from, (u32)SPAN);
+    quantize_forms(x + row * width + from, row, from, count, width, GIVEN_FORMS);
 }
 
 // out = fma(sigmoid(gate · x), y, out). Blocks (rows), threads 256.

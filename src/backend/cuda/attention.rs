@@ -7,8 +7,9 @@ use std::ops::Range;
 use kernels::{Address, Allocation, Arg, Kernel};
 
 use super::die::{Die, Launch, Room};
+use super::norm::both;
 use super::pass::{CudaPass, Span, flag, grid, int, kernel};
-use super::rows::Rows;
+use super::rows::{Form, Rows};
 use super::{Cuda, Vector};
 use crate::backend::{AttentionShape, KvFormat};
 use crate::{Error, Result};
@@ -93,6 +94,7 @@ struct Layer {
     v: Span,
     rope: Span,
     out: Span,
+    forms: [Form; 2],
     norms: [Address; 2],
     cache: [Address; 2],
     half: bool,
@@ -186,8 +188,9 @@ impl Layer {
         let blocks = grid([segments, s.kv_heads, n], 256, 0);
         die.launch(Launch { stage: "attention", kernel: WEIGH, grid: blocks, args: &args, bytes })?;
         let out = self.out.row(rows.start);
-        let args = [Arg::At(partial), Arg::At(masses), q, out, heads, width, int(start), int(segments)];
-        let blocks = grid([s.heads, n, 1], dim.next_multiple_of(32).min(256), 0);
+        let mut args = vec![Arg::At(partial), Arg::At(masses), q, out, heads, width, int(start), int(segments)];
+        args.extend(both(self.forms, self.out.width, rows.start));
+        let blocks = grid([self.out.width.div_ceil(256), n, 1], 256, 0);
         die.launch(Launch { stage: "attention", kernel: ATTEND, grid: blocks, args: &args, bytes: 0 })
     }
 }
@@ -222,6 +225,7 @@ impl CudaPass<'_> {
             v,
             rope,
             out: self.write(out, rows, die),
+            forms: self.forms(out, die),
             norms: norms.map(Vector::at),
             cache: [cache.k.at, cache.v.at],
             half: cache.format == KvFormat::F16,

@@ -8,26 +8,29 @@ use std::ops::Range;
 use kernels::{Address, Allocation, Arg, Kernel};
 
 use super::die::{Die, Launch, Room};
+use super::norm::both;
 use super::pass::{CudaPass, Span, grid, int, kernel};
-use super::rows::Rows;
+use super::rows::{Form, Rows};
 use super::{Cuda, Vector};
 use crate::backend::DeltaShape;
 use crate::{Error, Result};
 
 const CONVOLVE: Kernel = kernel("delta", "convolve");
-const NORMALIZE: Kernel = kernel("delta", "normalize");
 const RECUR: Kernel = kernel("delta", "recur");
 const REPLAY: Kernel = kernel("delta", "replay");
 const SLIDE: Kernel = kernel("delta", "slide");
 const GATED_NORM: Kernel = kernel("delta", "gated_norm");
 
 /// All of them.
-pub const KERNELS: [Kernel; 6] = [CONVOLVE, NORMALIZE, RECUR, REPLAY, SLIDE, GATED_NORM];
+pub const KERNELS: [Kernel; 5] = [CONVOLVE, RECUR, REPLAY, SLIDE, GATED_NORM];
 
 /// The longest key, the columns of a block, the most taps (delta.cu).
 const KEY: usize = 128;
 const COLUMNS: usize = 32;
 const TAPS: usize = 8;
+
+/// Channels that a block of `convolve` takes, at most.
+const CHANNELS: usize = 256;
 
 /// The state of one recurrent layer.
 pub struct Recurrent {
@@ -155,6 +158,7 @@ struct Recurrence {
     beta: Span,
     z: Span,
     out: Span,
+    forms: [Form; 2],
     gates: [Address; 3],
     kept: Address,
     tentative: Address,
@@ -190,8 +194,10 @@ impl Recurrence {
         let blocks = grid([s.value_dim.div_ceil(COLUMNS), s.value_heads, 1], 4 * COLUMNS, shared);
         die.launch(Launch { stage: "delta", kernel: RECUR, grid: blocks, args: &args, bytes: 8 * s.state_len() })?;
         let (z, out) = (self.z.row(from), self.out.row(from));
-        let args = [y.row(0), z, Arg::At(self.gates[2]), out, int(s.value_heads), int(s.value_dim), Arg::Float(s.eps)];
-        let (blocks, bytes) = (grid([s.value_heads, rows, 1], 32, 0), 12 * rows * s.value_width());
+        let mut args =
+            vec![y.row(0), z, Arg::At(self.gates[2]), out, int(s.value_heads), int(s.value_dim), Arg::Float(s.eps)];
+        args.extend(both(self.forms, s.value_width(), from));
+        let (blocks, bytes) = (grid([rows, 1, 1], 256, 0), 12 * rows * s.value_width());
         die.launch(Launch { stage: "delta", kernel: GATED_NORM, grid: blocks, args: &args, bytes })
     }
 }
@@ -220,17 +226,18 @@ impl CudaPass<'_> {
                 Arg::At(window),
                 Arg::At(next),
                 log_row(log.0, channels, from),
+                log_row(log.1, s.key_width(), from),
                 out.row(from),
                 int(rows),
                 int(channels),
                 int(s.taps),
+                int(s.key_width()),
+                int(s.key_dim),
             ];
-            let (blocks, bytes) = (grid([channels.div_ceil(256), 1, 1], 256, 0), 12 * rows * channels);
-            die.launch(Launch { stage: "conv", kernel: CONVOLVE, grid: blocks, args: &args, bytes })?;
-            let log_k = log_row(log.1, s.key_width(), from);
-            let args = [out.row(from), log_k, int(s.key_heads), int(s.key_dim), int(channels)];
-            let (blocks, bytes) = (grid([2 * s.key_heads, rows, 1], 32, 0), 16 * rows * s.key_width());
-            die.launch(Launch { stage: "conv", kernel: NORMALIZE, grid: blocks, args: &args, bytes })
+            // Whole heads to a block.
+            let each = CHANNELS / s.key_dim * s.key_dim;
+            let (blocks, bytes) = (grid([channels.div_ceil(each), 1, 1], CHANNELS, 0), 12 * rows * channels);
+            die.launch(Launch { stage: "conv", kernel: CONVOLVE, grid: blocks, args: &args, bytes })
         });
     }
 
@@ -254,6 +261,7 @@ impl CudaPass<'_> {
             beta: self.read(streams.beta, die),
             z: self.read(streams.z, die),
             out: self.write(out, rows, die),
+            forms: self.forms(out, die),
             gates: [gates.a.at(), gates.dt.at(), gates.norm.at()],
             kept: state.kept.at,
             tentative: state.tentative.at,

@@ -35,6 +35,7 @@ use crate::{Error, Result};
 use cut::Cut;
 use die::Die;
 use pass::CudaPass;
+use rows::Wanted;
 use split::{Room, Split};
 use tape::Tape;
 
@@ -59,6 +60,8 @@ pub struct Vector {
     die: usize,
     len: usize,
     data: Allocation,
+    /// Of a norm's weight: the int8 forms that are asked of what it makes.
+    wanted: Arc<Wanted>,
 }
 
 impl Vector {
@@ -113,8 +116,8 @@ impl Cuda {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((rows, blocks, Instant::now()));
         }
         let done = pair::run(&self.dies, &tape.stages, blocks);
-        if !tape.retired.is_empty() {
-            // Streams of other dies may read what goes now.
+        if tape.held.iter().any(|memory| Arc::strong_count(memory) == 1) {
+            // What goes now, other dies may still read.
             self.finish()?;
         }
         done
@@ -215,7 +218,7 @@ impl Backend for Cuda {
         let bytes = bytemuck::cast_slice(values);
         let data = die.name(die.driver().allocate(bytes.len()))?;
         die.name(die.driver().upload(data.at, bytes))?;
-        Ok(Vector { die: die.index(), len: values.len(), data })
+        Ok(Vector { die: die.index(), len: values.len(), data, wanted: Arc::default() })
     }
 
     fn rows(&self, width: usize) -> Self::Rows {

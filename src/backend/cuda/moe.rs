@@ -151,6 +151,16 @@ struct Mixture {
     ff: usize,
     used: usize,
     experts: usize,
+    /// Elements of an output row.
+    out: usize,
+}
+
+/// The experts' outputs of a pass, not summed yet.
+#[derive(Clone, Copy)]
+pub struct Mixed {
+    die: usize,
+    rows: usize,
+    used: usize,
     /// Bytes of one expert.
     bytes: usize,
     counter: Address,
@@ -164,7 +174,7 @@ impl Mixture {
         let table = Table::of(die, pairs)?;
         let gate = die.room(Room::Gate, 4 * pairs * self.ff)?;
         let up = die.room(Room::Up, 4 * pairs * self.ff)?;
-        let down = die.room(Room::Down, 4 * pairs * self.out.width)?;
+        let down = die.room(Room::Down, 4 * pairs * self.out)?;
         let most = pairs.min(self.experts);
         let (groups, count) = (table.groups, table.count);
         let places = |enter| Places::Grouped { groups, count, enter, most, largest: rows, places: pairs };
@@ -178,21 +188,7 @@ impl Mixture {
         let job = Job { out: down, ..self.matrices[2] };
         let (format, cols) = (self.formats[2], self.ff);
         let input = input.from_row(0, cols, format);
-        self.multiply(die, Product { format, cols, jobs: vec![job], input, places: places(0) })?;
-        let args = [
-            Arg::At(down),
-            Arg::At(table.weights),
-            Arg::At(table.place),
-            Arg::At(table.count),
-            Arg::At(self.counter),
-            self.out.row(range.start),
-            int(self.out.width),
-            int(self.used),
-            int(self.bytes),
-        ];
-        let blocks = grid([self.out.width.div_ceil(256), rows, 1], 256, 0);
-        let bytes = 4 * (pairs + rows) * self.out.width;
-        die.launch(Launch { stage: "experts", kernel: COMBINE, grid: blocks, args: &args, bytes })
+        self.multiply(die, Product { format, cols, jobs: vec![job], input, places: places(0) })
     }
 
     /// Gate and up, together where they are of one format.
@@ -235,6 +231,8 @@ impl CudaPass<'_> {
     pub(super) fn route_rows(&self, x: &Rows, router: &Matrix, how: Routing, routes: &mut Routes) {
         assert!(how.used >= 1 && how.used <= router.rows(), "a row uses at least one and at most all experts");
         assert!(router.rows() <= EXPERTS, "at most {EXPERTS} experts are sorted");
+        // What the last choice left on the die is used up first.
+        self.mix_now();
         routes.used.set(how.used);
         routes.experts.set(router.rows());
         let (die, format) = (router.die(), router.format());
@@ -259,10 +257,51 @@ impl CudaPass<'_> {
             ff: down.cols(),
             used: routes.used.get(),
             experts: routes.experts.get(),
-            bytes: matrices.iter().map(|matrix| matrix.bytes() / matrix.count()).sum(),
-            counter,
-            out: self.write(out, rows, die),
+            out: out.width(),
         };
         self.push(die, rows, move |die: &Die, range: Range<usize>| mixture.run(die, range));
+        let bytes = matrices.iter().map(|matrix| matrix.bytes() / matrix.count()).sum();
+        let out = self.write(out, rows, die);
+        self.mix_later(Mixed { die, rows, used: routes.used.get(), bytes, counter, out });
+    }
+
+    /// Sums the experts' outputs in rank order, and adds a shared expert's where there is one: its input row, gate and output.
+    pub(super) fn combine(&self, mixed: Mixed, shared: Option<(Span, Address, Span)>) {
+        assert!(shared.is_none_or(|(x, _, y)| x.width == mixed.out.width && y.width == x.width), "a mixture's widths");
+        self.push(mixed.die, mixed.rows, move |die: &Die, range: Range<usize>| mixed.run(die, range, shared));
+    }
+}
+
+impl Mixed {
+    /// Where the sums go: the die and the first row.
+    pub fn goes_to(&self) -> (usize, Address) {
+        (self.die, self.out.at)
+    }
+
+    fn run(&self, die: &Die, range: Range<usize>, shared: Option<(Span, Address, Span)>) -> kernels::Result<()> {
+        let (rows, width, from) = (range.len(), self.out.width, range.start);
+        let pairs = rows * self.used;
+        let table = Table::of(die, pairs)?;
+        let down = die.room(Room::Down, 4 * pairs * width)?;
+        let [x, gate, y] = match shared {
+            Some((x, gate, y)) => [x.row(from), Arg::At(gate), y.row(from)],
+            None => [Arg::At(0); 3],
+        };
+        let args = [
+            Arg::At(down),
+            Arg::At(table.weights),
+            Arg::At(table.place),
+            Arg::At(table.count),
+            Arg::At(self.counter),
+            x,
+            gate,
+            y,
+            self.out.row(from),
+            int(width),
+            int(self.used),
+            int(self.bytes),
+        ];
+        let (blocks, bytes) = (grid([width.div_ceil(256), rows, 1], 256, 0), 4 * (pairs + rows) * width);
+        die.launch(Launch { stage: "experts", kernel: COMBINE, grid: blocks, args: &args, bytes })
     }
 }

@@ -8,7 +8,7 @@ use kernels::{Address, Arg, Kernel};
 
 use super::Vector;
 use super::die::{Die, Launch, Room};
-use super::pass::{CudaPass, Span, Sum, form_args, grid, int, kernel};
+use super::pass::{CudaPass, Span, Sum, flag, form_args, grid, int, kernel};
 use super::rows::{BLOCKS, Form, Rows};
 
 /// `x += y`.
@@ -28,8 +28,14 @@ pub const KERNELS: [Kernel; 9] = [ADD, RMS_NORM, JOIN, SWIGLU, QUANTIZE, ADD_GAT
 /// Elements of a row of logits that one block looks through (select.cu).
 const PART: usize = 4096;
 
+/// Columns that a block takes where a row is cut (rows.cu).
+const SPAN: usize = 2048;
+
+/// Rows up to so many elements are staged in shared memory.
+const STAGED: usize = 10 << 10;
+
 /// Both int8 forms of row `row`, as the kernels of rows.cu take them: 256, then 32.
-fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
+pub(super) fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
     let [a, b, c] = form_args(forms[1], BLOCKS[1], width, row);
     let [d, e, f] = form_args(forms[0], BLOCKS[0], width, row);
     [a, b, c, d, e, f]
@@ -44,7 +50,7 @@ pub fn swiglu_at(
 ) -> kernels::Result<()> {
     let mut args = vec![Arg::At(gate), Arg::At(up), int(width)];
     args.extend(both(forms, width, 0));
-    let (grid, bytes) = (grid([rows, 1, 1], 256, 4 * width), 12 * rows * width);
+    let (grid, bytes) = (grid([width.div_ceil(SPAN), rows, 1], 256, 4 * SPAN), 12 * rows * width);
     die.launch(Launch { stage: "swiglu", kernel: SWIGLU, grid, args: &args, bytes })
 }
 
@@ -64,13 +70,17 @@ impl CudaPass<'_> {
         let sum = self.take_sum(x, die);
         let y = sum.map_or(Span { at: 0, width }, |sum| sum.y);
         let out_span = self.write(out, rows, die);
+        out.made_by(&weight.wanted);
         let (forms, weight) = (self.forms(out, die), weight.at());
         self.push(die, rows, move |die: &Die, range: Range<usize>| {
             let from = range.start;
             let y = if y.at == 0 { Arg::At(0) } else { y.row(from) };
-            let mut args = vec![x.row(from), y, Arg::At(weight), out_span.row(from), int(width), Arg::Float(eps)];
+            let staged = width <= STAGED;
+            let mut args = vec![x.row(from), y, Arg::At(weight), out_span.row(from), int(width), flag(staged)];
+            args.push(Arg::Float(eps));
             args.extend(both(forms, width, from));
-            let (grid, bytes) = (grid([range.len(), 1, 1], 256, 4 * width), 8 * range.len() * width);
+            let shared = if staged { 4 * width } else { 0 };
+            let (grid, bytes) = (grid([range.len(), 1, 1], 256, shared), 8 * range.len() * width);
             die.launch(Launch { stage: "norm", kernel: RMS_NORM, grid, args: &args, bytes })
         });
     }
@@ -102,7 +112,7 @@ impl CudaPass<'_> {
         self.push(die, rows, move |die: &Die, range: Range<usize>| {
             let mut args = vec![x.row(range.start), int(x.width)];
             args.extend(both(forms, x.width, range.start));
-            let grid = grid([range.len(), 1, 1], 256, 0);
+            let grid = grid([x.width.div_ceil(SPAN), range.len(), 1], 256, 0);
             die.launch(Launch {
                 stage: "quantize",
                 kernel: QUANTIZE,
@@ -123,7 +133,7 @@ impl CudaPass<'_> {
             let from = range.start;
             let mut args = vec![span.row(from), up.row(from), int(width)];
             args.extend(both(forms, width, from));
-            let (grid, bytes) = (grid([range.len(), 1, 1], 256, 4 * width), 12 * range.len() * width);
+            let (grid, bytes) = (grid([width.div_ceil(SPAN), range.len(), 1], 256, 4 * SPAN), 12 * range.len() * width);
             die.launch(Launch { stage: "swiglu", kernel: SWIGLU, grid, args: &args, bytes })
         });
     }
@@ -131,7 +141,11 @@ impl CudaPass<'_> {
     pub(super) fn add_gated_rows(&self, x: &Rows, gate: &Vector, y: &Rows, out: &mut Rows) {
         assert_eq!((x.len(), y.width(), x.width()), (out.len(), out.width(), gate.len), "a gated sum keeps its shape");
         let (die, rows) = (gate.die, out.len());
-        let (x, y, _) = (self.read(x, die), self.read(y, die), self.read(out, die));
+        let (x, y) = (self.read(x, die), self.read(y, die));
+        if let Some(mixed) = self.take_mixed(out, die) {
+            return self.combine(mixed, Some((x, gate.at(), y)));
+        }
+        self.read(out, die);
         let (out, gate) = (self.write(out, rows, die), gate.at());
         self.push(die, rows, move |die: &Die, range: Range<usize>| {
             let from = range.start;

@@ -10,6 +10,7 @@ use kernels::{Address, Arg, Grid, Kernel};
 
 use super::Cuda;
 use super::die::{Die, Launch};
+use super::moe::Mixed;
 use super::rows::{Form, Rows};
 use super::tape::Tape;
 
@@ -19,6 +20,8 @@ pub struct CudaPass<'p> {
     tape: RefCell<Tape>,
     /// `x += y`, not written down yet: a norm that follows does it on the way.
     sum: RefCell<Option<Sum>>,
+    /// Experts' outputs, not summed yet: the shared expert is added on the way.
+    mixed: RefCell<Option<Mixed>>,
 }
 
 /// `x += y` on a die.
@@ -77,7 +80,7 @@ pub(super) const fn kernel(file: &'static str, name: &'static str) -> Kernel {
 impl<'p> CudaPass<'p> {
     /// Nothing written down yet.
     pub(super) fn new(cuda: &'p Cuda) -> CudaPass<'p> {
-        CudaPass { cuda, tape: RefCell::new(Tape::default()), sum: RefCell::new(None) }
+        CudaPass { cuda, tape: RefCell::new(Tape::default()), sum: RefCell::new(None), mixed: RefCell::new(None) }
     }
 
     /// A die of the pass.
@@ -94,27 +97,29 @@ impl<'p> CudaPass<'p> {
     fn read_unsettled(&self, x: &Rows, die: usize) -> Span {
         let die = self.die(die);
         let at = self.cuda.must(die.name(self.tape.borrow_mut().read(x, die)));
+        self.mix_if((die.index(), at));
         Span { at, width: x.width() }
     }
 
     /// `x`, about to be written by `die`.
     pub(super) fn write(&self, x: &mut Rows, rows: usize, die: usize) -> Span {
         let die = self.die(die);
-        let at = self.cuda.must(die.name(x.write(rows, die, &mut self.tape.borrow_mut().retired)));
+        let at = self.cuda.must(die.name(x.write(rows, die, &mut self.tape.borrow_mut().held)));
+        self.mix_if((die.index(), at));
         Span { at, width: x.width() }
     }
 
     /// The int8 forms that whoever writes `x` should make.
     pub(super) fn forms(&self, x: &Rows, die: usize) -> [Form; 2] {
         let die = self.die(die);
-        self.cuda.must(die.name(x.forms(die, &mut self.tape.borrow_mut().retired)))
+        self.cuda.must(die.name(x.forms(die, &mut self.tape.borrow_mut().held)))
     }
 
     /// Form `which` of `x` on `die`; makes it if nobody has yet.
     pub(super) fn form(&self, x: &Rows, which: usize, die: usize) -> Form {
         let span = self.read(x, die);
         let holder = self.die(die);
-        let got = x.form(which, holder, &mut self.tape.borrow_mut().retired);
+        let got = x.form(which, holder, &mut self.tape.borrow_mut().held);
         let (valid, form) = self.cuda.must(holder.name(got));
         if !valid {
             let mut forms = [Form::default(); 2];
@@ -137,8 +142,39 @@ impl<'p> CudaPass<'p> {
 
     /// Rows from here on go together.
     pub(super) fn go_together(&self) {
+        self.mix_now();
         self.settle();
         self.tape.borrow_mut().joint = true;
+    }
+
+    /// Puts the sum of experts' outputs off.
+    pub(super) fn mix_later(&self, mixed: Mixed) {
+        *self.mixed.borrow_mut() = Some(mixed);
+    }
+
+    /// Writes down the sum of experts' outputs that was put off.
+    pub(super) fn mix_now(&self) {
+        let mixed = self.mixed.borrow_mut().take();
+        if let Some(mixed) = mixed {
+            self.combine(mixed, None);
+        }
+    }
+
+    /// The same, if it goes where somebody is about to look.
+    fn mix_if(&self, at: (usize, Address)) {
+        if self.mixed.borrow().is_some_and(|mixed| mixed.goes_to() == at) {
+            self.mix_now();
+        }
+    }
+
+    /// The experts' outputs that were to be summed in `out` on `die`: the caller does it.
+    pub(super) fn take_mixed(&self, out: &Rows, die: usize) -> Option<Mixed> {
+        let at = (die, out.at(die)?);
+        let mixed = (*self.mixed.borrow()).filter(|mixed| mixed.goes_to() == at);
+        if mixed.is_some() {
+            self.mixed.borrow_mut().take();
+        }
+        mixed
     }
 
     /// Puts a sum off.
@@ -181,6 +217,7 @@ impl<'p> CudaPass<'p> {
 
     /// Runs what is written down.
     pub(super) fn run(&self) {
+        self.mix_now();
         self.settle();
         let tape = std::mem::take(&mut *self.tape.borrow_mut());
         self.tape.borrow_mut().joint = tape.joint;

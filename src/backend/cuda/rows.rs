@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kernels::{Address, Allocation};
 
@@ -30,6 +31,13 @@ pub struct Form {
     pub sums: Address,
 }
 
+/// Memory that a pass needs until it has run, whatever becomes of the rows meanwhile.
+pub type Held = Vec<Arc<Allocation>>;
+
+/// Int8 forms that somebody asked for.
+#[derive(Debug, Default)]
+pub struct Wanted([AtomicBool; 2]);
+
 /// `[rows][width]` f32 of a pass.
 pub struct Rows {
     width: usize,
@@ -39,8 +47,8 @@ pub struct Rows {
     host: RefCell<Option<Arc<Vec<f32>>>>,
     /// The die that wrote last.
     last: Cell<usize>,
-    /// Forms that were ever asked for: whoever writes the rows makes them on the way.
-    wanted: Cell<[bool; 2]>,
+    /// Forms that were ever asked of rows made like these: whoever writes them makes those on the way.
+    wanted: RefCell<Arc<Wanted>>,
 }
 
 /// The rows on one die.
@@ -48,16 +56,14 @@ pub struct Rows {
 struct Home {
     capacity: usize,
     valid: bool,
-    data: Option<Allocation>,
+    data: Option<Arc<Allocation>>,
     forms: [Option<FormHome>; 2],
 }
 
 struct FormHome {
     capacity: usize,
     valid: bool,
-    q: Allocation,
-    d: Allocation,
-    sums: Allocation,
+    memory: [Arc<Allocation>; 3],
 }
 
 impl Rows {
@@ -70,7 +76,7 @@ impl Rows {
             homes: RefCell::new((0..dies).map(|_| Home::default()).collect()),
             host: RefCell::new(None),
             last: Cell::new(0),
-            wanted: Cell::new([false; 2]),
+            wanted: RefCell::default(),
         }
     }
 
@@ -115,35 +121,40 @@ impl Rows {
         }
     }
 
-    /// Room on `die` for as many rows as there are now. What must not go before the pass has run is put into `retired`.
+    /// Room on `die` for as many rows as there are now. `held` keeps what the pass needs until it has run.
     ///
     /// # Errors
     /// If the die's memory does not suffice.
-    pub fn place(&self, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<Address> {
+    pub fn place(&self, die: &Die, held: &mut Held) -> kernels::Result<Address> {
         let mut homes = self.homes.borrow_mut();
         let home = &mut homes[die.index()];
-        if let Some(data) = home.data.as_ref().filter(|_| home.capacity >= self.len()) {
-            return Ok(data.at);
-        }
-        let capacity = self.len().next_power_of_two();
-        let new = die.driver().allocate(4 * capacity * self.width)?;
-        let at = new.at;
-        retired.extend(home.data.replace(new));
-        home.capacity = capacity;
-        Ok(at)
+        let data = match home.data.take().filter(|_| home.capacity >= self.len()) {
+            Some(data) => data,
+            None => {
+                home.capacity = self.len().next_power_of_two();
+                Arc::new(die.driver().allocate(4 * home.capacity * self.width)?)
+            }
+        };
+        held.push(data.clone());
+        Ok(home.data.insert(data).at)
     }
 
     /// Notes that the rows, `len` of them now, are what `die` is about to write and nowhere else.
     ///
     /// # Errors
     /// If the die's memory does not suffice.
-    pub fn write(&mut self, len: usize, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<Address> {
+    pub fn write(&mut self, len: usize, die: &Die, held: &mut Held) -> kernels::Result<Address> {
         self.len.set(len);
-        let at = self.place(die, retired)?;
+        let at = self.place(die, held)?;
         self.forget();
         self.arrive(die);
         self.last.set(die.index());
         Ok(at)
+    }
+
+    /// Where they lie on die `die`, if they ever did.
+    pub fn at(&self, die: usize) -> Option<Address> {
+        Some(self.homes.borrow()[die].data.as_ref()?.at)
     }
 
     /// A die that holds them, and where.
@@ -161,16 +172,21 @@ impl Rows {
         self.homes.borrow_mut()[die.index()].valid = true;
     }
 
+    /// Notes who writes them: the same one will be asked for the same forms again.
+    pub fn made_by(&mut self, wanted: &Arc<Wanted>) {
+        *self.wanted.borrow_mut() = wanted.clone();
+    }
+
     /// The forms that whoever writes these rows should make on the way: room for each on `die`, noted as valid. Those that
     /// nobody wants, or that do not fit the width, are of zeros.
     ///
     /// # Errors
     /// If the die's memory does not suffice.
-    pub fn forms(&self, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<[Form; 2]> {
+    pub fn forms(&self, die: &Die, held: &mut Held) -> kernels::Result<[Form; 2]> {
         let mut forms = [Form::default(); 2];
         for (which, form) in forms.iter_mut().enumerate() {
-            if self.wanted.get()[which] {
-                *form = self.form(which, die, retired)?.1;
+            if self.wanted.borrow().0[which].load(Ordering::Relaxed) {
+                *form = self.form(which, die, held)?.1;
             }
         }
         Ok(forms)
@@ -180,24 +196,23 @@ impl Rows {
     ///
     /// # Errors
     /// If the die's memory does not suffice.
-    pub fn form(&self, which: usize, die: &Die, retired: &mut Vec<Allocation>) -> kernels::Result<(bool, Form)> {
+    pub fn form(&self, which: usize, die: &Die, held: &mut Held) -> kernels::Result<(bool, Form)> {
         let (width, len) = (self.width, self.len());
         assert!(width.is_multiple_of(BLOCKS[which]), "rows of {width} fall into blocks of {}", BLOCKS[which]);
-        let mut wanted = self.wanted.get();
-        wanted[which] = true;
-        self.wanted.set(wanted);
+        self.wanted.borrow().0[which].store(true, Ordering::Relaxed);
         let mut homes = self.homes.borrow_mut();
         let slot = &mut homes[die.index()].forms[which];
         if slot.as_ref().is_none_or(|form| form.capacity < len) {
             let capacity = len.next_power_of_two();
             let room = |bytes: usize| die.driver().allocate(capacity * bytes);
-            let (q, d, sums) = (room(width)?, room(4 * width / BLOCKS[which])?, room(width / 8)?);
-            let old = slot.replace(FormHome { capacity, valid: false, q, d, sums });
-            retired.extend(old.into_iter().flat_map(|old| [old.q, old.d, old.sums]));
+            let memory = [room(width)?, room(4 * width / BLOCKS[which])?, room(width / 8)?].map(Arc::new);
+            *slot = Some(FormHome { capacity, valid: false, memory });
         }
         let Some(form) = slot else { unreachable!("just made") };
+        held.extend(form.memory.iter().cloned());
         let valid = std::mem::replace(&mut form.valid, true);
-        Ok((valid, Form { q: form.q.at, d: form.d.at, sums: form.sums.at }))
+        let [q, d, sums] = form.memory.each_ref().map(|part| part.at);
+        Ok((valid, Form { q, d, sums }))
     }
 
     /// Row `row` of the last pass, appended to `out`.

@@ -9,10 +9,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use kernels::{Address, Allocation};
+use kernels::Address;
 
 use super::die::Die;
-use super::rows::Rows;
+use super::rows::{Held, Rows};
 
 /// Something to do on a die with some rows of the pass.
 pub type Command = Box<dyn Fn(&Die, Range<usize>) -> kernels::Result<()> + Send + Sync>;
@@ -61,8 +61,8 @@ pub enum Source {
 pub struct Tape {
     /// What is to be done.
     pub stages: Vec<Stage>,
-    /// Memory that commands may still use, given back once they have run.
-    pub retired: Vec<Allocation>,
+    /// Memory that the commands use.
+    pub held: Held,
     /// Whether rows have been dropped: from here on they go together.
     pub joint: bool,
 }
@@ -89,7 +89,7 @@ impl Tape {
     /// # Errors
     /// If the die's memory does not suffice.
     pub fn read(&mut self, rows: &Rows, die: &Die) -> kernels::Result<Address> {
-        let to = rows.place(die, &mut self.retired)?;
+        let to = rows.place(die, &mut self.held)?;
         if !rows.is_on(die) {
             let from = match rows.host() {
                 Some(values) => Source::Host(values),
