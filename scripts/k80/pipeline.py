@@ -34,7 +34,8 @@ class Pass:
 
     def launches(self, n):
         """Launches of a pass."""
-        return sum(len(list(self.engine.layer(i, n))) for i in range(self.shape.layers)) + len(list(self.engine.head(n)))
+        layers = sum(len(list(self.engine.layer(i, n))) for i in range(self.shape.layers))
+        return layers + len(list(self.engine.boundary(n))) + len(list(self.engine.head(n)))
 
     def rollback(self, keep):
         """Seconds that a pass of which only `keep` rows stay adds on the slower die, half of the layers on each."""
@@ -42,7 +43,8 @@ class Pass:
 
     def hand_over(self, n):
         """Rows of the residual stream from die to die."""
-        return self.die.link_start + 4 * self.shape.width * n / self.die.link
+        last = self.seconds(self.engine.boundary(n))
+        return last + self.die.link_start + 4 * self.shape.width * n / self.die.link
 
     def sequence(self, n, head):
         """Die after die, `head` rows through the output matrix."""

@@ -13,8 +13,17 @@ from source import formats, signatures
 
 WARPS, THREADS, JOBS = 8, 256, 4
 # The functions of product.rs that are followed here: where to look from, name, digest of their text.
-FOLLOWED = [("", "of", ""), ("impl Shape", "of", ""), ("impl Sizes", "of", ""), ("", "unit_blocks", ""), ("", "area", ""),
-            ("", "has_min", ""), ("", "sub", ""), ("", "plan", ""), ("", "plan_wide", "")]  # fmt: skip
+FOLLOWED = [
+    ("", "of", "79a0a127"),
+    ("impl Shape", "of", "036065a3"),
+    ("impl Sizes", "of", "246188a5"),
+    ("", "unit_blocks", "925bb5ea"),
+    ("", "area", "893e1d4c"),
+    ("", "has_min", "3304d688"),
+    ("", "sub", "becb7dd8"),
+    ("", "plan", "1eed1f10"),
+    ("", "plan_wide", "77cec4bf"),
+]
 
 
 @dataclass(frozen=True)

@@ -73,6 +73,10 @@ class Seed:
         yield self.small("add gated", 3 * row)
         yield self.small("add", 3 * row)
 
+    def boundary(self, _):
+        """Nothing between the dies but the rows' way."""
+        return ()
+
     def head(self, n):
         yield self.small("norm", 0)
         yield self.product("output", "Q6_K", self.shape.vocab, self.shape.width, n)

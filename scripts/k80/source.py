@@ -96,9 +96,10 @@ def rust(path):
     return without_comments(Path(path).read_text(encoding="utf-8")).split("#[cfg(test)]")[0]
 
 
-def function(path, name):
-    """The text of a Rust function without white space and trailing commas."""
+def function(path, name, after=""):
+    """The text of a Rust function without white space and trailing commas, the first behind the words `after`."""
     text = rust(path)
+    text = text[text.find(after) :]
     m = re.search(rf"\bfn {name}\b", text)
     if not m:
         raise SystemExit(f"{path}: no function {name}")
@@ -112,6 +113,12 @@ def number(path, name):
     if not m:
         raise SystemExit(f"{path}: no constant {name} that is a number")
     return int(m[1].replace("_", ""))
+
+
+def numbers(path, name):
+    """A Rust constant that is an array."""
+    m = re.search(rf"\bconst {name}: \[[^\]]*\] = \[([^\]]*)\];", rust(path))
+    return [int(n) for n in split(m[1])] if m else []
 
 
 def launched(folder):
