@@ -44,8 +44,32 @@ DEVICE void claim(Matrix &m, u32 &block, const void *w, float *y, u32 rows, u32 
     block -= blocks;
 }
 
+// STEPS elements of each lane's chain.
+template <int N, int W, int STEPS> DEVICE void warp_steps(const F *(&w)[W], const float *(&in)[N], float (&acc)[W][N]) {
+    F weight[W][STEPS];
+    float value[N][STEPS];
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+#pragma unroll
+        for (int v = 0; v < W; v++) weight[v][k].bits = __ldg(&w[v][k * WARP].bits);
+#pragma unroll
+        for (int n = 0; n < N; n++) value[n][k] = in[n][k * WARP];
+    }
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+#pragma unroll
+        for (int v = 0; v < W; v++)
+#pragma unroll
+            for (int n = 0; n < N; n++) acc[v][n] = fma(weight[v][k].widen(), value[n][k], acc[v][n]);
+#pragma unroll
+    for (int v = 0; v < W; v++) w[v] += STEPS * WARP;
+#pragma unroll
+    for (int n = 0; n < N; n++) in[n] += STEPS * WARP;
+}
+
 // N places from `place` on, of which `there` exist; the warp's weight rows begin at `row`.
 template <int N, int W> DEVICE void warp_rows(const Matrix &m, u32 row, const float *x, const u32 *enter, u32 place, u32 there, u32 cols) {
+    const u32 AHEAD = N == 8 ? 2 : N == 4 ? 4 : 8;
     const F *w[W];
     const float *in[N];
 #pragma unroll
@@ -60,18 +84,14 @@ template <int N, int W> DEVICE void warp_rows(const Matrix &m, u32 row, const fl
     for (int v = 0; v < W; v++)
 #pragma unroll
         for (int n = 0; n < N; n++) acc[v][n] = 0.0f;
-#pragma unroll 4
-    for (u32 i = lane(); i < cols; i += WARP) {
-        float weight[W];
 #pragma unroll
-        for (int v = 0; v < W; v++) weight[v] = w[v][i].widen();
+    for (int v = 0; v < W; v++) w[v] += lane();
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            float value = in[n][i];
-#pragma unroll
-            for (int v = 0; v < W; v++) acc[v][n] = fma(weight[v], value, acc[v][n]);
-        }
-    }
+    for (int n = 0; n < N; n++) in[n] += lane();
+    // Steps are read ahead, since a chain that waits for each of its terms does nothing else.
+    u32 left = cols - min(lane(), cols);
+    for (; left > (AHEAD - 1) * WARP; left -= min(left, AHEAD * WARP)) warp_steps<N, W, AHEAD>(w, in, acc);
+    for (; left > 0; left -= min(left, (u32)WARP)) warp_steps<N, W, 1>(w, in, acc);
 #pragma unroll
     for (int v = 0; v < W; v++)
 #pragma unroll
@@ -110,4 +130,4 @@ template <bool ONE> DEVICE void run(PRODUCT) {
 KERNEL(256, 4) product_1(PRODUCT) { run<true>(GIVEN); }
 
 // Groups of any size.
-KERNEL(256, 3) product_n(PRODUCT) { run<false>(GIVEN); }
+KERNEL(256, 2) product_n(PRODUCT) { run<false>(GIVEN); }

@@ -203,6 +203,18 @@ fn rows_pass_between_devices_by_every_way() {
 }
 
 #[test]
+fn cards_that_hand_over_something_else_are_not_trusted() {
+    let Some(fake) = fake() else { return };
+    fake.say::<c_int>("fake_peers", 1);
+    fake.say::<c_int>("fake_wrong_peers", 1);
+    let [a, b] = [0, 1].map(|ordinal| fake.open(ordinal));
+    pass_rows(&fake, &a, &b);
+    fake.say::<c_int>("fake_wrong_peers", 0);
+    drop((a, b));
+    settled(&fake);
+}
+
+#[test]
 fn a_device_receives_from_itself_and_from_no_other_kind() {
     let Some(fake) = fake() else { return };
     let device = fake.open(0);
@@ -344,6 +356,6 @@ fn cards_are_listed() {
     assert_eq!(found, expected);
     assert_eq!(cuda::peers(0, 1), Ok(true));
     let file: PathBuf = fake.folder.path().join("libnvrtc.so");
-    let found = cuda::compilers(Some(&file));
-    assert_eq!((found[0].version, &*found[0].architectures, &found[0].path), ((11, 8), [35, 37].as_slice(), &file));
+    let found = cuda::compiler_for(Some(&file), 37, (11, 4)).unwrap();
+    assert_eq!((found.version, &*found.architectures, found.path), ((11, 8), [35, 37].as_slice(), file));
 }

@@ -41,6 +41,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Show what a model file holds, what it needs, and what is unsupported
     Inspect(InspectArgs),
+    /// Look whether graphics cards can be used here, and say what to do if not
+    Doctor(DoctorArgs),
 }
 
 /// Which model, and on what.
@@ -271,6 +273,14 @@ pub struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `verbatim doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod corpus;
 mod device;
+mod doctor;
 mod drafters;
 mod generate;
 mod inspect;
@@ -39,6 +40,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
     });
     done.unwrap_or_else(|e| {
         eprintln!("verbatim: {e}");

@@ -2,6 +2,7 @@
 
 mod bad;
 mod check;
+mod doctor;
 mod drafting;
 mod generate;
 mod inspect;

@@ -43,9 +43,12 @@ pub fn peers(_to: usize, _from: usize) -> Result<bool> {
     absent()
 }
 
-/// The run-time compilers here: none.
-pub fn compilers(_nvrtc: Option<&Path>) -> Vec<FoundCompiler> {
-    Vec::new()
+/// The run-time compiler that would be used for cards of an architecture.
+///
+/// # Errors
+/// Always: this build has no CUDA.
+pub fn compiler_for(_nvrtc: Option<&Path>, _architecture: u32, _driver: (u32, u32)) -> Result<FoundCompiler> {
+    absent()
 }
 
 /// What the management library says of the cards.
@@ -65,7 +68,7 @@ pub fn open(_ordinal: usize, _compiler: &Compiler) -> Result<CudaDevice> {
 }
 
 /// What would compile kernels.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Compiler(());
 
 impl Compiler {

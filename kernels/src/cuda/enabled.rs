@@ -121,9 +121,13 @@ pub fn peers(to: usize, from: usize) -> Result<bool> {
     peer::can_reach(&format!("cuda:{to}"), context::device(to)?, context::device(from)?)
 }
 
-/// The run-time compilers here, in the order in which they are tried; `nvrtc` as in [`Compiler::new`].
-pub fn compilers(nvrtc: Option<&Path>) -> Vec<FoundCompiler> {
-    nvrtc::candidates(nvrtc).iter().filter_map(|path| Some(nvrtc::Nvrtc::open(path).ok()?.found)).collect()
+/// The run-time compiler that would be used for cards of an architecture, whose driver runs CUDA up to `driver`; `nvrtc` as
+/// in [`Compiler::new`].
+///
+/// # Errors
+/// If there is none; the sentence says where it was looked for and what to install.
+pub fn compiler_for(nvrtc: Option<&Path>, architecture: u32, driver: (u32, u32)) -> Result<FoundCompiler> {
+    nvrtc::choose(nvrtc, architecture, driver).map(|(nvrtc, _)| nvrtc.found)
 }
 
 /// Opens a card. Each time it is a device of its own, with its own context, memory and stream, so that one card can stand

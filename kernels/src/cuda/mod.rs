@@ -11,9 +11,9 @@ mod enabled;
 use std::path::PathBuf;
 
 #[cfg(not(feature = "cuda"))]
-pub use disabled::{Compiler, CudaDevice, cards, compilers, count, open, peers, readings, version};
+pub use disabled::{Compiler, CudaDevice, cards, compiler_for, count, open, peers, readings, version};
 #[cfg(feature = "cuda")]
-pub use enabled::{Compiler, CudaDevice, cards, compilers, count, open, peers, readings, version};
+pub use enabled::{Compiler, CudaDevice, cards, compiler_for, count, open, peers, readings, version};
 
 /// A card (or one die of a card) as the driver sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Card {
     pub memory: u64,
 }
 
-/// A run-time compiler that was looked at.
+/// A run-time compiler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundCompiler {
     /// Its file, or the name under which the system's loader found it.

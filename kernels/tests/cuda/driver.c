@@ -28,7 +28,7 @@ typedef struct Block { Context *context; size_t bytes; int host; struct Block *n
 static Stream *streams;
 static Block *blocks;
 static _Thread_local Context *current;
-static int devices = 2, eager_next, peers_allowed;
+static int devices = 2, eager_next, peers_allowed, peers_wrong;
 static int contexts_alive, streams_alive, events_alive, modules_alive, allocations;
 static size_t memory_size = (size_t)1 << 30, memory_used;
 static char failing[64], ran[4096], kinds[64], complaint[256];
@@ -49,6 +49,7 @@ static int fails(const char *call) { return strcmp(failing, call) == 0; }
 EXPORT void fake_fail(const char *call, int code) { snprintf(failing, sizeof failing, "%s", call); failing_code = code; }
 EXPORT void fake_eager(int eager) { eager_next = eager; }
 EXPORT void fake_peers(int allowed) { peers_allowed = allowed; }
+EXPORT void fake_wrong_peers(int wrong) { peers_wrong = wrong; }
 EXPORT void fake_memory(size_t bytes) { memory_size = bytes; }
 EXPORT void fake_kinds(const char *text) { snprintf(kinds, sizeof kinds, "%s", text); }
 EXPORT const char *fake_ran(void) { return ran; }
@@ -285,6 +286,8 @@ EXPORT Result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, Str
 }
 EXPORT Result cuMemcpyPeerAsync(uint64_t to, Context *here, uint64_t from, Context *there, size_t bytes, Stream *s) {
     IN_CONTEXT("cuMemcpyPeerAsync");
+    // Bytes that get lost between cards.
+    if (peers_wrong && here->device != there->device) bytes /= 2;
     return copy("cuMemcpyPeerAsync", s, (void *)to, here, (void *)from, there, bytes);
 }
 EXPORT Result cuMemsetD8Async(uint64_t at, unsigned char value, size_t bytes, Stream *s) {

@@ -38,6 +38,13 @@ struct State {
     images: HashMap<(u32, Unit), Image>,
 }
 
+impl Default for Compiler {
+    /// The run-time compiler that is found, and nothing kept.
+    fn default() -> Compiler {
+        Compiler::new(None, None)
+    }
+}
+
 impl Compiler {
     /// `nvrtc`: the run-time compiler's file or a folder that holds it; looked for if absent. `cache`: a folder that keeps
     /// what was compiled; made if it does not exist, and not used if absent or not writable. Nothing is opened yet.
@@ -125,11 +132,11 @@ mod tests {
     /// A real compiler: the one that the tests were told of, or what is installed.
     fn real() -> Option<PathBuf> {
         let told = std::env::var_os("VERBATIM_NVRTC").map(PathBuf::from);
-        let found = crate::cuda::compilers(told.as_deref()).into_iter().find(|c| c.architectures.contains(&37));
-        if found.is_none() {
-            println!("skipped: no libnvrtc that knows sm_37 is installed, and VERBATIM_NVRTC names none");
-        }
-        Some(found?.path)
+        let found = choose(told.as_deref(), 37, (11, 8));
+        found
+            .map(|(nvrtc, _)| nvrtc.found.path)
+            .map_err(|e| println!("skipped: {e}, or name it in VERBATIM_NVRTC"))
+            .ok()
     }
 
     #[test]

@@ -265,8 +265,8 @@ pub fn choose(given: Option<&Path>, architecture: u32, driver: (u32, u32)) -> Re
         };
         let looked = if tried.is_empty() { "no file".to_owned() } else { tried.join(", ") };
         Error(format!(
-            "no CUDA run-time compiler (libnvrtc) that knows the card's architecture sm_{architecture}; looked at: {looked}; \
-             install {last}"
+            "no CUDA run-time compiler (libnvrtc) knows the card's architecture sm_{architecture}; looked at: {looked}; install \
+             {last}, or put its files beside this program"
         ))
     };
     best.map(|(_, target, nvrtc)| (nvrtc, target)).ok_or_else(none)

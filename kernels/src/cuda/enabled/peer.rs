@@ -2,11 +2,12 @@
 //!
 //! Owns: the way between each two devices. Refuses to know: what is copied, and when it was written.
 //!
-//! Where the hardware lets one card read the other's memory, one copy does it, and so it does between two contexts of one
-//! card. Elsewhere the bytes go through the host, in chunks: while the second card reads one, the first writes the next.
+//! Where the hardware lets one card read the other's memory, and a trial shows that the bytes arrive, one copy does it, and
+//! so it does between two contexts of one card. Elsewhere the bytes go through the host, in chunks: while the second card reads one, the first writes the next.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys;
@@ -79,7 +80,7 @@ impl Ways {
     /// Looks for the way from a device.
     fn find(&self, other: &Arc<Context>) -> Result<Way> {
         let same_card = self.context.device == other.device;
-        if !self.through_host && (same_card || self.reaches(other)?) {
+        if !self.through_host && (same_card || (self.reaches(other)? && self.proven(other)?)) {
             return Ok(Way::Direct);
         }
         let mark = |context: &Arc<Context>| context.mark();
@@ -104,6 +105,29 @@ impl Ways {
             Some(failure) if failure.code != Failure::PEER_ACCESS_ALREADY_ENABLED => Ok(false),
             _ => Ok(true),
         }
+    }
+
+    /// Whether bytes arrive as they were: some machines that keep devices apart (IOMMU) let cards read each other, and hand
+    /// over something else.
+    fn proven(&self, other: &Arc<Context>) -> Result<bool> {
+        let (sent, received) = (Scratch::allocate(other)?, Scratch::allocate(&self.context)?);
+        let buffer = Pinned::allocate(&self.context, 2 * CHUNK)?;
+        let (first, second) = (buffer.at(0, CHUNK), buffer.at(CHUNK, CHUNK));
+        // SAFETY: this half is inside the buffer, and no device knows of it yet.
+        let pattern = unsafe { slice::from_raw_parts_mut(first, CHUNK) };
+        pattern.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i.wrapping_mul(0x9e37_79b9) >> 13) as u8);
+        let out = Stream::create(other)?;
+        // SAFETY: both ends are CHUNK bytes long and stay until the copy was waited for.
+        unsafe { call!(other, cuMemcpyHtoDAsync_v2(sent.at, first.cast(), CHUNK, out.raw())) }?;
+        out.synchronize()?;
+        let (here, there, stream) = (self.context.raw(), other.raw(), self.stream.raw());
+        // SAFETY: as above.
+        unsafe { call!(self.context, cuMemcpyPeerAsync(received.at, here, sent.at, there, CHUNK, stream)) }?;
+        // SAFETY: as above.
+        unsafe { call!(self.context, cuMemcpyDtoHAsync_v2(second.cast(), received.at, CHUNK, stream)) }?;
+        self.stream.synchronize()?;
+        // SAFETY: this half is inside the buffer, and the device has written it.
+        Ok(*pattern == *unsafe { slice::from_raw_parts(second, CHUNK) })
     }
 
     /// Copies through the host.
@@ -135,6 +159,28 @@ impl Drop for Ways {
         // The pinned memory is not given back while a device may still read it. An error here is one of a lost device,
         // which was reported by the call that met it.
         let _ = self.stream.synchronize();
+    }
+}
+
+/// CHUNK bytes of a device.
+struct Scratch {
+    context: Arc<Context>,
+    at: Address,
+}
+
+impl Scratch {
+    fn allocate(context: &Arc<Context>) -> Result<Scratch> {
+        let mut at = 0;
+        // SAFETY: `at` is written.
+        unsafe { call!(context, cuMemAlloc_v2(&mut at, CHUNK)) }?;
+        Ok(Scratch { context: context.clone(), at })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it. An error here is one of a lost device, which was reported by the call that met it.
+        let _ = unsafe { call!(self.context, cuMemFree_v2(self.at)) };
     }
 }
 
