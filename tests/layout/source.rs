@@ -29,7 +29,8 @@ impl Source {
     }
 
     pub fn is_product(&self) -> bool {
-        self.is_rust() && (self.path.starts_with("src/") || self.path.starts_with("draft/src/"))
+        let product = ["src/", "draft/src/", "kernels/src/"];
+        self.is_rust() && product.iter().any(|folder| self.path.starts_with(folder))
     }
 
     pub fn fault(&self, at: usize, what: &str) -> String {
