@@ -30,7 +30,9 @@ impl Source {
 
     pub fn is_product(&self) -> bool {
         let product = ["src/", "draft/src/", "kernels/src/"];
-        self.is_rust() && product.iter().any(|folder| self.path.starts_with(folder))
+        // A module's tests may have a file of their own.
+        let tests = self.path.ends_with("/tests.rs");
+        self.is_rust() && !tests && product.iter().any(|folder| self.path.starts_with(folder))
     }
 
     pub fn fault(&self, at: usize, what: &str) -> String {
