@@ -11,7 +11,7 @@
 // Launch: 256 threads; blocks (Σ sets of a matrix / (8 >> split), groups, tiles of places); `tile` places at most at a time. A
 // set is 32 · W weight rows; the 8 warps are 8 >> split sets, 1 << split warps taking turns in a set's
 // units (BLOCKS blocks each). If one turn does not cover the width, split is 3. A warp leaves its integers in its area of shared
-// memory, then the warps chain; between turns the chains stand in y. Shared: 8 areas.
+// memory, then the warps chain. Shared: 8 areas.
 #pragma once
 #include "quant.cuh"
 
@@ -132,7 +132,7 @@ template <class A, int N, int W> struct Lanes {
     // A block's record takes the place of what was staged; those of several small blocks lie behind.
     static const int RECORDS = F::LEN == 256 ? 0 : STAGED, END = RECORDS + R::SIZE * BLOCKS;
     // Groups that are under way from memory while one is worked on, and groups in a row without a jump.
-    static const int AHEAD = N * W == 1 ? A::AHEAD : 1, UNROLL = N * W <= 4 ? A::AHEAD / (N * W) : 1;
+    static const int AHEAD = N * W == 1 ? A::AHEAD : 1, UNROLL = N * W <= 2 ? A::AHEAD / (N * W) : 1;
     static const int AREA = ((END > STAGED ? END : STAGED) + 3) / 4 * 4;
 
     // Stages STEP groups from group `group` of the rows on.
@@ -253,44 +253,62 @@ template <class A, int N, int W> struct Lanes {
     }
 };
 
-// A link: integers, d and dmin are the lane's, dx and MX its place's.
-template <int N, int W> DEVICE float link(const float *integers, const float *column, const float *place, float acc) {
+// B links from link `at` of a set on: read first, then chained. `area` is the set's first, `v`, `n` say which of its chains.
+template <class L, int N, int W, int B> DEVICE float links(const float *area, u32 at, u32 v, u32 n, float acc) {
     typedef Record<N, W> R;
-    float dx = place[R::DX];
-    acc = fma(mul(column[R::D], dx), integers[0], acc);
-    if (F::MIN) acc = fma(-mul(column[R::DMIN], dx), F::LEN == 256 ? integers[R::M] : place[R::MX], acc);
+    const float *first = area + L::RECORDS + at / L::BLOCKS * L::AREA + at % L::BLOCKS * R::SIZE;
+    const float *place = first + n, *column = first + v * WARP + lane(), *integers = column + n * R::ROWS;
+    float scale[B], some[B], minimum[B], most[B];
+#pragma unroll
+    for (u32 b = 0; b < B; b++) {
+        const u32 offset = b / L::BLOCKS * L::AREA + b % L::BLOCKS * R::SIZE;
+        float dx = place[offset + R::DX];
+        scale[b] = mul(column[offset + R::D], dx);
+        some[b] = integers[offset];
+        if (!F::MIN) continue;
+        minimum[b] = -mul(column[offset + R::DMIN], dx);
+        most[b] = F::LEN == 256 ? integers[offset + R::M] : place[offset + R::MX];
+    }
+#pragma unroll
+    for (u32 b = 0; b < B; b++) {
+        acc = fma(scale[b], some[b], acc);
+        if (F::MIN) acc = fma(minimum[b], most[b], acc);
+    }
     return acc;
 }
 
-// Continues the chains of all sets over the blocks that lie in the warps' areas.
-template <class L, int N, int W>
-DEVICE void chain(const Matrix &m, const Input &in, u32 split, u32 turn, const float *shared) {
-    typedef Record<N, W> R;
-    u32 first = (turn << split) * L::BLOCKS, links = min(in.blocks - first, (u32)L::BLOCKS << split);
-#pragma unroll 1
-    for (u32 i = threadIdx.x / WARP; i < (W * N * WARPS) >> split; i += WARPS) {
-        u32 n = i % N, v = i / N % W, set = i / (N * W);
-        u32 row = ((m.set + set) * W + v) * WARP + lane();
-        if (row >= m.rows || n >= in.rows) continue;
-        float *y = m.y + (u64)(in.place + n) * m.rows + row, acc = turn ? *y : 0.0f;
-        const float *place = shared + (set << split) * L::AREA + L::RECORDS, *column = place + v * WARP + lane();
-        const float *integers = column + n * R::ROWS;
-        place += n;
-#pragma unroll(L::BLOCKS == 1 ? 4 : 1)
-        for (u32 at = 0; at < links; at += L::BLOCKS) {
-#pragma unroll
-            for (u32 b = 0; b < L::BLOCKS; b++)
-                if (b == 0 || at + b < links)
-                    acc = link<N, W>(integers + b * R::SIZE, column + b * R::SIZE, place + b * R::SIZE, acc);
-            integers += L::AREA, column += L::AREA, place += L::AREA;
-        }
-        *y = acc;
+// Chain `i` of the block of threads: of a set, a lane's weight row and a place.
+template <class L, int N, int W> struct Chain {
+    u32 n, v, row;
+    const float *area;
+    bool there;
+
+    __device__ __forceinline__ Chain(const Matrix &m, const Input &in, u32 split, u32 i, const float *shared) {
+        u32 set = i / (N * W);
+        n = i % N, v = i / N % W;
+        row = ((m.set + set) * W + v) * WARP + lane();
+        area = shared + (set << split) * L::AREA;
+        there = row < m.rows && n < in.rows;
     }
-}
+
+    // Goes on over the `end` blocks that lie in the set's areas.
+    __device__ __forceinline__ float run(u32 end, float acc) const {
+        u32 at = 0;
+#pragma unroll 1
+        for (; at + 4 <= end; at += 4) acc = links<L, N, W, 4>(area, at, v, n, acc);
+#pragma unroll 1
+        for (; at < end; at++) acc = links<L, N, W, 1>(area, at, v, n, acc);
+        return acc;
+    }
+
+    __device__ __forceinline__ void write(const Matrix &m, const Input &in, float acc) const {
+        m.y[(u64)(in.place + n) * m.rows + row] = acc;
+    }
+};
 
 // A tile of at most N places.
 template <class L, int N, int W> DEVICE void product_tile(const Matrix &m, const Input &in, u32 split) {
-    typedef Record<N, W> R;
+    typedef Chain<L, N, W> C;
     SHARED;
     float *shared = (float *)shared_memory;
     u32 warp = threadIdx.x / WARP, slice = warp & ((1u << split) - 1);
@@ -299,11 +317,31 @@ template <class L, int N, int W> DEVICE void product_tile(const Matrix &m, const
     const u8 *w[W];
 #pragma unroll
     for (int v = 0; v < W; v++) w[v] = m.w + (u64)min(tile + v, tiles - 1) * (in.blocks * F::BLOCK);
+    // With split 3 these are all chains of a warp; with less they end in the first turn.
+    const int mine = (W * N + WARPS - 1) / WARPS;
+    float acc[mine];
+#pragma unroll
+    for (int j = 0; j < mine; j++) acc[j] = 0.0f;
     for (u32 turn = 0; turn << split < units; turn++) {
-        u32 unit = (turn << split) + slice;
+        u32 unit = (turn << split) + slice, first = (turn << split) * L::BLOCKS;
+        u32 end = min(in.blocks - first, (u32)L::BLOCKS << split);
         if (tile < tiles && unit < units) L::unit(in, w, unit * L::BLOCKS, shared + warp * L::AREA);
         __syncthreads();
-        chain<L, N, W>(m, in, split, turn, shared);
+        if (split == 3) {
+#pragma unroll
+            for (int j = 0; j < mine; j++) {
+                C chain(m, in, split, warp + j * WARPS, shared);
+                if (warp + j * WARPS >= W * N || !chain.there) continue;
+                acc[j] = chain.run(end, acc[j]);
+                if (first + end == in.blocks) chain.write(m, in, acc[j]);
+            }
+        } else {
+#pragma unroll 1
+            for (u32 i = warp; i < (W * N * WARPS) >> split; i += WARPS) {
+                C chain(m, in, split, i, shared);
+                if (chain.there) chain.write(m, in, chain.run(end, 0.0f));
+            }
+        }
         __syncthreads();
     }
 }
