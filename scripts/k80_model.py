@@ -121,8 +121,8 @@ class Prediction:
             rates[f"prefill {n}"] = n / run.sequence(n, 1)
         return {"launches": run.launches(1), **rates}
 
-    def mine(self, rows):
-        """This project's."""
+    def mine(self, rows, prompts=(32, 128, 256)):
+        """This project's, of passes of `rows` and prompts of `prompts` rows."""
         run = Pass(self.ours, self.shape, self.die, self.counts, lambda n: self.die.finish)
         split, one, out = self.args.split or balance(self.shape), run.sequence(1, 1), {}
         out |= {"split": split, "launches": run.launches(1), "decode": 1 / one, "pass": {}, "prefill": {}}
@@ -131,7 +131,7 @@ class Prediction:
             cuts = {m: 1e3 * run.cut(n, split, n, m) for m in WAYS if m == 1 or n // m >= FEWEST}
             experts = distinct(self.shape, n, self.overlap)
             out["pass"][n] = {"ms": 1e3 * time, "ratio": time / one, "micro-blocks": micro, "cuts": cuts, "experts": experts}
-        for n in (32, 128, 256):
+        for n in prompts:
             out["prefill"][n] = n / run.best(n, split, 1)[0]
         out["rollback ms"] = 1e3 * run.rollback(8)
         return out
@@ -145,7 +145,7 @@ def vary(codes, counts, args, die):
         if "latency" in changes:
             machine.LATENCY |= dict.fromkeys(("ldg", "ld"), changes.pop("latency"))
         p = Prediction(codes, counts, args, replace(die, **changes), args.overlap if overlap is None else overlap)
-        out.append((name, p.mine([16]), p.described()))
+        out.append((name, p.mine([16], [128]), p.described()))
         machine.LATENCY |= latency
     return out
 
