@@ -278,9 +278,7 @@ fn cards(named: &[usize]) -> kernels::Result<Vec<Arc<dyn Driver>>> {
 
 /// Where compiled kernels are kept: the user's folder for what can be made again.
 pub fn cache() -> Option<PathBuf> {
-    let given = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || std::env::home_dir().map(|home| home.join(".cache"));
-    Some(given.or_else(home)?.join("verbatim"))
+    Some(dirs::cache_dir()?.join("verbatim"))
 }
 
 impl fmt::Display for Dies {

@@ -29,7 +29,10 @@ impl Source {
     }
 
     pub fn is_product(&self) -> bool {
-        self.is_rust() && (self.path.starts_with("src/") || self.path.starts_with("draft/src/"))
+        let product = ["src/", "draft/src/", "kernels/src/"];
+        // A module's tests may have a file of their own.
+        let tests = self.path.ends_with("/tests.rs");
+        self.is_rust() && !tests && product.iter().any(|folder| self.path.starts_with(folder))
     }
 
     pub fn fault(&self, at: usize, what: &str) -> String {

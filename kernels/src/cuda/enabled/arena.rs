@@ -47,8 +47,12 @@ impl Arena {
 
     /// Takes a piece back. Returns the slab it lay in if that is free as a whole now.
     pub fn give(&mut self, piece: u64) -> Option<u64> {
-        let (mut at, mut len) = (piece, self.pieces.remove(&piece).expect("a piece is given back once"));
-        let (&slab, &size) = self.slabs.range(..=at).next_back().expect("a piece lies in a slab");
+        let (Some(mut len), Some((&slab, &size))) =
+            (self.pieces.remove(&piece), self.slabs.range(..=piece).next_back())
+        else {
+            panic!("a piece lies in a slab and is given back once");
+        };
+        let mut at = piece;
         if let Some((&before, &gap)) = self.gaps.range(slab..at).next_back()
             && before + gap == at
         {
@@ -67,8 +71,8 @@ impl Arena {
 
     /// Forgets a slab that is free as a whole.
     pub fn remove(&mut self, slab: u64) {
-        let len = self.slabs.remove(&slab).expect("a slab is removed once");
-        assert_eq!(self.gaps.remove(&slab), Some(len), "a slab is removed when it is free");
+        let len = self.slabs.remove(&slab);
+        assert!(len.is_some() && self.gaps.remove(&slab) == len, "a slab is removed once, when it is free");
     }
 
     /// Free bytes in all slabs.

@@ -102,7 +102,8 @@ impl Code {
             Some(function) => function,
             None => {
                 self.prepare(&[*kernel])?;
-                loaded().expect("what was prepared is loaded")
+                let Some(function) = loaded() else { panic!("what was prepared is loaded") };
+                function
             }
         };
         let (expected, found) = (function.parameters, emulator::kinds(args));

@@ -50,7 +50,8 @@ impl Memory {
             Some(at) => at,
             None => {
                 self.grow(&mut arena, bytes)?;
-                arena.take(bytes).expect("a new slab holds what it was made for")
+                let Some(at) = arena.take(bytes) else { panic!("a new slab holds what it was made for") };
+                at
             }
         };
         let keep = Box::new(Piece { memory: self.clone(), at });

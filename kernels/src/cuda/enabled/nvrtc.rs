@@ -302,7 +302,8 @@ impl Strings {
 }
 
 fn terminated(text: &str) -> CString {
-    CString::new(text).expect("kernels and options hold no NUL")
+    let Ok(text) = CString::new(text) else { panic!("kernels and options hold no NUL") };
+    text
 }
 
 #[cfg(test)]
