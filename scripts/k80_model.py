@@ -121,17 +121,17 @@ class Prediction:
             rates[f"prefill {n}"] = n / run.sequence(n, 1)
         return {"launches": run.launches(1), **rates}
 
-    def mine(self, rows):
-        """This project's."""
+    def mine(self, rows, prompts=(32, 128, 256), split=None):
+        """This project's, of passes of `rows` and prompts of `prompts` rows, with `split` layers on the first die."""
         run = Pass(self.ours, self.shape, self.die, self.counts, lambda n: self.die.finish)
-        split, one, out = self.args.split or balance(self.shape), run.sequence(1, 1), {}
+        split, one, out = split or self.args.split or balance(self.shape), run.sequence(1, 1), {}
         out |= {"split": split, "launches": run.launches(1), "decode": 1 / one, "pass": {}, "prefill": {}}
         for n in rows:
             time, micro = run.best(n, split, n)
             cuts = {m: 1e3 * run.cut(n, split, n, m) for m in WAYS if m == 1 or n // m >= FEWEST}
             experts = distinct(self.shape, n, self.overlap)
             out["pass"][n] = {"ms": 1e3 * time, "ratio": time / one, "micro-blocks": micro, "cuts": cuts, "experts": experts}
-        for n in (32, 128, 256):
+        for n in prompts:
             out["prefill"][n] = n / run.best(n, split, 1)[0]
         out["rollback ms"] = 1e3 * run.rollback(8)
         return out
@@ -140,13 +140,9 @@ class Prediction:
 def vary(codes, counts, args, die):
     """The figures that matter, under other assumptions."""
     out = []
-    for name, changes, overlap in sensitivity.CASES:
-        changes, latency = dict(changes), dict(machine.LATENCY)
-        if "latency" in changes:
-            machine.LATENCY |= dict.fromkeys(("ldg", "ld"), changes.pop("latency"))
+    for name, changes, overlap, split in sensitivity.CASES:
         p = Prediction(codes, counts, args, replace(die, **changes), args.overlap if overlap is None else overlap)
-        out.append((name, p.mine([16]), p.described()))
-        machine.LATENCY |= latency
+        out.append((name, p.mine([16], [128], split), p.described()))
     return out
 
 
@@ -184,6 +180,7 @@ def main():
     parser.add_argument("--rows", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32], help="rows of a pass")
     parser.add_argument("--clock", type=float, default=Die.clock / 1e6, help="MHz")
     parser.add_argument("--launch", type=float, default=Die.launch * 1e6, help="microseconds between two kernels")
+    parser.add_argument("--latency", type=int, default=machine.LATENCY["ld"], help="clocks of a load from memory")
     parser.add_argument("--bandwidth-share", type=float, default=Die.bandwidth_share, help="of 240 GB/s")
     parser.add_argument("--hidden", type=float, default=Die.hidden, help="share of a kernel's shorter time, memory or the rest, behind the longer")
     parser.add_argument("--overlap", type=float, default=0.0, help="0: rows choose experts at random, 1: all choose the same")
@@ -196,6 +193,7 @@ def main():
     args = parser.parse_args()
     if args.self_test:
         return checks.run()
+    machine.LATENCY |= {"ld": args.latency, "ldg": args.latency}
     codes = listings(args)
     counts = Counts(Path(args.listings) / "counts.json" if args.listings else None)
     die = Die(clock=args.clock * 1e6, launch=args.launch * 1e-6, bandwidth_share=args.bandwidth_share, hidden=args.hidden)

@@ -94,6 +94,10 @@ def loads_are_waited_for():
     texture = [(0x80, "LDG.E.128 R4, [R2]"), (0x80, "TEXDEPBAR 0x0"), (0x80, "EXIT")]
     count, _, clock, _ = block(texture)
     same((count["tex"], clock), (8, machine.LATENCY["ldg"] + 2), "passes of a wide load, clocks until its barrier")
+    generic = [(0x80, "MOV R2, c[0x0][0x140]"), (0x80, "MOV R3, c[0x0][0x144]"), (0x80, "LD.E R0, [R2]")]
+    generic += [(0x80, "IADD R1, R0, 0x1"), (0x80, "EXIT")]
+    same(block(generic, [("ptr", 0)])[2], machine.LATENCY["ld"] + 4, "clocks with a load from a buffer")
+    same(block(generic, [64, 0])[2], machine.LATENCY["lds"] + 4, "clocks with the same load from shared memory")
     wide = block([(0x80, "STS.128 [R2], R4"), (0x80, "EXIT")])
     same((wide[0]["lsu"], wide[1]), (2, 3), "passes and slots of a wide store to shared memory")
 
@@ -140,12 +144,13 @@ def integers_are_followed():
         (0x80, "IMUL.HI R5, R0, R0"),
         (0x80, "ISCADD R6, R0, 0x5, 0x2"),
         (0x80, "SHR R7, R0, 0x1f"),
+        (0x80, "ICMP.EQ R8, R2, 0x7, R5"),
         (0x80, "EXIT"),
     ]
     w = warp.Warp(code(*lines), warp.Block(code(*lines), (32, 1), []), 0)
     list(w.run())
-    found = [w.r[f"R{k}"] for k in range(2, 8)]
-    same(found, [1, 1, 0xFFFFFFFE, 0, 1, warp.M], "carry, products, shifts")
+    found = [w.r[f"R{k}"] for k in range(2, 9)]
+    same(found, [1, 1, 0xFFFFFFFE, 0, 1, warp.M, 1], "carry, products, shifts")
 
 
 def unknown_operations_stop():
@@ -269,7 +274,7 @@ def parameters_are_read():
 
 def products_are_planned_as_the_backend_does():
     path = BACKEND / "product.rs"
-    for name in ("WARPS", "THREADS", "JOBS"):
+    for name in ("WARPS", "THREADS", "THREADS_WIDE", "JOBS"):
         same(source.number(path, name), getattr(product, name), f"{name} in {path}")
     found = [(after, name, digest(source.function(path, name, after))[:8]) for after, name, _ in product.FOLLOWED]
     for (after, name, text), (_, _, now) in zip(product.FOLLOWED, found):

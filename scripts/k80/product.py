@@ -11,18 +11,18 @@ from launch import Launch, Part, arguments
 from model import distinct
 from source import formats, signatures
 
-WARPS, THREADS, JOBS = 8, 256, 4
+WARPS, THREADS, THREADS_WIDE, JOBS = 8, 256, 64, 4
 # The functions of product.rs that are followed here: where to look from, name, digest of their text.
 FOLLOWED = [
     ("", "of", "79a0a127"),
-    ("impl Shape", "of", "036065a3"),
+    ("impl Shape", "of", "5034882b"),
     ("impl Sizes", "of", "246188a5"),
     ("", "unit_blocks", "925bb5ea"),
     ("", "area", "893e1d4c"),
     ("", "has_min", "3304d688"),
     ("", "sub", "becb7dd8"),
     ("", "plan", "1eed1f10"),
-    ("", "plan_wide", "77cec4bf"),
+    ("", "plan_wide", "09473687"),
 ]
 
 
@@ -107,10 +107,11 @@ class Products:
 
     def quantised(self, names, format, rows, cols, n, groups):
         """One launch of the quantised products: the twin of `Shape::of`."""
-        f, name, w = layout(self.kernels, format), "product_1" if n == 1 else "product_n", 1 if n == 1 else 2
+        f, w = layout(self.kernels, format), 1 if n == 1 else 2
         most = min(self.shape.experts, n * self.shape.used) if groups else 1
         average = -(-n * self.shape.used // most) if groups else n
         tile = 1 if n == 1 else max(2, min(power(2 * average), power(n), 8))
+        name = {1: "product_1", 2: "product_2"}.get(tile, "product_n")
         blocks = cols // f.len
         split = min(3, power(-(-blocks // blocks_of_unit(f, tile))).bit_length() - 1)
         x = sum(-(-r // ((WARPS >> split) * w * 32)) for r in rows)
@@ -132,8 +133,8 @@ class Products:
         at = {name: k for k, (name, _) in enumerate(signature)}
         for part in parts:
             part.buffers = {at[name]: words for name, words in part.buffers.items()}
-        code = self.codes[file, format][name]
-        return Launch("+".join(names), code, grid, (THREADS, 1), args, bytes, shared, weights, parts)
+        code, threads = self.codes[file, format][name], THREADS if file == "product_float" else THREADS_WIDE
+        return Launch("+".join(names), code, grid, (threads, 1), args, bytes, shared, weights, parts)
 
     def places(self, x, n, tile, groups, most):
         """Grid, parts, and how often a matrix is read from memory. A group's second turn finds its weights in the cache."""
@@ -150,7 +151,7 @@ class Products:
     def wide(self, names, rows, cols, n):
         """F32 weights."""
         name, w = ("product_1", 1) if n == 1 else ("product_n", 2)
-        x = sum(-(-r // (WARPS * w)) for r in rows)
+        x = sum(-(-r // (THREADS_WIDE // 32 * w)) for r in rows)
         grid, parts, reads = self.places(x, n, 8, None, 1)
         moved, weights = 4 * sum(rows) * cols * reads, sum(rows) * cols * n
         return self.launch("product_wide", "F32", name, names, rows, {"rows": n, "cols": cols}, grid, parts, moved, 0, weights)

@@ -13,6 +13,8 @@ from machine import LATENCY, classify, passes
 M = 0xFFFFFFFF
 # Instructions of a warp, at most.
 LIMIT = 2_000_000
+# Where buffers begin: one for every 64 GiB of addresses. Below is shared memory.
+BUFFERS = 1 << 36
 MEMORY = {"LD", "LDG", "LDS", "LDL", "ST", "STG", "STS", "STL", "RED", "ATOM"}
 
 
@@ -240,6 +242,10 @@ class Warp:
             self.put(a[0], lift(permute, val(a[1]), val(a[2]), val(a[3])), guard)
         elif base == "SEL":
             self.put(a[0], lift(lambda p, q, c: p if c else q, val(a[1]), val(a[2]), self.predicate(a[3])), guard)
+        elif base == "ICMP":
+            number = (lambda v: v) if "U32" in mods else signed
+            f = COMPARE[mods[0]]
+            self.put(a[0], lift(lambda p, q, c: p if f(number(c), 0) else q, val(a[1]), val(a[2]), val(a[3])), guard)
         elif base == "IMNMX":
             number = (lambda v: v) if "U32" in mods else signed
             pick = lift(lambda p, q, c: (min if c else max)(p, q, key=number), val(a[1]), val(a[2]), self.predicate(a[3]))
@@ -321,7 +327,6 @@ class Warp:
         load = i.base in ("LD", "LDG", "LDS", "LDL")
         place = i.args[1] if load else i.args[0]
         at = self.address(place, "E" in i.mods)
-        self.last_address = at if guard == 1 else None
         if load:
             first = int(i.args[0][1:]) if i.args[0] != "RZ" else None
             for w in range(words):
@@ -435,6 +440,9 @@ class Warp:
             self.count["lsu"] += 1 + extra
 
     def load_time(self, i, kind, start):
+        # A generic load whose address is in no buffer is one from shared memory.
+        if kind == "ld" and self.is_shared(self.address(i.args[1], True)):
+            kind = "lds"
         done = start + LATENCY[kind]
         if kind == "ldg":
             self.textures.append(max(done, self.textures[-1] if self.textures else 0))
@@ -444,6 +452,10 @@ class Warp:
         if first != "RZ":
             for w in range(self.words(i)):
                 self.ready[f"R{int(first[1:].split('.')[0]) + w}"] = done
+
+    @staticmethod
+    def is_shared(at):
+        return at is not None and max(at if isinstance(at, list) else [at]) < BUFFERS
 
     @staticmethod
     def words(i):
@@ -464,7 +476,7 @@ class Block:
             data[0x34 + 4 * k : 0x38 + 4 * k] = n.to_bytes(4, "little")
         for arg in args:
             if isinstance(arg, tuple):
-                at = arg[1] + 1 << 36 if arg[0] == "ptr" else 0
+                at = (arg[1] + 1) * BUFFERS if arg[0] == "ptr" else 0
                 data += bytes(-len(data) % 8) + at.to_bytes(8, "little")
             else:
                 data += (0 if isinstance(arg, float) else arg & M).to_bytes(4, "little")
@@ -477,7 +489,7 @@ class Block:
         if base == "LDS":
             v = [self.shared.get(a + 4 * word) for a in (at if isinstance(at, list) else [at])]
             return None if any(x is None for x in v) else (v[0] if len(set(v)) == 1 else v if len(v) == 32 else None)
-        one = lambda a: self.buffers.get((a >> 36) - 1, lambda _: None)((a & (1 << 36) - 1) + 4 * word)
+        one = lambda a: self.buffers.get(a // BUFFERS - 1, lambda _: None)(a % BUFFERS + 4 * word)
         got = [one(a) for a in (at if isinstance(at, list) else [at])]
         return None if any(x is None for x in got) else (got[0] if len(set(got)) == 1 else got)
 
