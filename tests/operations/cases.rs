@@ -11,7 +11,7 @@ use verbatim::backend::{
 use verbatim::gguf::Bytes;
 use verbatim::quant::Format;
 
-use super::random::Random;
+use super::random::{self, Random};
 
 /// A case on both kinds of devices.
 pub struct Case {
@@ -39,6 +39,9 @@ pub fn all() -> Vec<Case> {
         for rows in [1, 2, 9] {
             all.push(case(RowWise { width, rows }));
         }
+    }
+    for (width, rows) in [(256, 1), (2304, 3)] {
+        all.push(case(Formed { width, rows }));
     }
     for n in [1, 4095, 4096, 4097, 10_000] {
         all.push(case(Largest { n }));
@@ -73,6 +76,9 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
+    // More pairs than `group` (moe.cu) sorts at a time.
+    let [format, down] = [Format::Q8_0; 2];
+    all.push(case(Route { experts: 64, used: 8, n: 130, format, down, fused: false }));
     all
 }
 
@@ -95,10 +101,11 @@ const FORMATS: [Format; 16] = [
     Format::IQ4_XS,
 ];
 
-const ATTENTION: [AttentionShape; 3] = [
+const ATTENTION: [AttentionShape; 4] = [
     AttentionShape { heads: 4, kv_heads: 2, head_dim: 64, rope_dim: 16, eps: 1e-6 },
     AttentionShape { heads: 16, kv_heads: 2, head_dim: 256, rope_dim: 64, eps: 1e-6 },
     AttentionShape { heads: 3, kv_heads: 1, head_dim: 40, rope_dim: 8, eps: 1e-5 },
+    AttentionShape { heads: 20, kv_heads: 2, head_dim: 32, rope_dim: 16, eps: 1e-6 },
 ];
 
 const DELTA: [DeltaShape; 3] = [
@@ -174,6 +181,43 @@ impl Work for RowWise {
     }
 }
 
+/// Rows whose int8 forms are made by whoever writes them, once they were asked for.
+#[derive(Clone)]
+struct Formed {
+    width: usize,
+    rows: usize,
+}
+
+impl Work for Formed {
+    fn name(&self) -> String {
+        format!("rows and their int8 forms, {} x {}", self.rows, self.width)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(7, &self.name());
+        let (place, size) = (Place::Layer(1), (self.rows, self.width));
+        let weight = b.vector(place, &random.activations(self.width)).unwrap();
+        let shape = MatrixShape { cols: self.width, rows: 33, count: 1 };
+        let matrices = [Format::Q4_K, Format::Q4_1].map(|format| matrix(b, place, &mut random, format, shape));
+        let (mut h, mut outs) = (b.rows(self.width), [0; 4].map(|_| b.rows(33)));
+        let mut gate = b.rows(self.width);
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            b.pass(|pass| {
+                let x = load(b, pass, &mut random, size);
+                pass.load(&random.activations(self.rows * self.width), &mut gate);
+                pass.rms_norm(&x, &weight, 1e-6, &mut h);
+                pass.swiglu(&mut gate, &h);
+                let [a, c, d, e] = &mut outs;
+                pass.project(&mut h, &mut [(&matrices[0], a), (&matrices[1], c)]);
+                pass.project(&mut gate, &mut [(&matrices[0], d), (&matrices[1], e)]);
+            });
+            outs.iter().for_each(|rows| bits(b, rows, self.rows, &mut out));
+        }
+        out
+    }
+}
+
 /// The best element, with ties, NaN and infinities.
 #[derive(Clone)]
 struct Largest {
@@ -191,6 +235,12 @@ impl Work for Largest {
         let mut values = random.activations(self.n);
         for kinds in 1..=specials.len() {
             values.extend((0..self.n).map(|_| specials[random.below(kinds)]));
+        }
+        // The best at the ends of the row and of a part of it.
+        for best in [0, 4095, 4096, self.n - 1].into_iter().filter(|&best| best < self.n) {
+            values.extend(random.activations(self.n));
+            let from = values.len() - self.n;
+            values[from + best] = 100.0;
         }
         let mut rows = b.rows(self.n);
         b.pass(|pass| {
@@ -220,15 +270,23 @@ impl Work for Product {
         let sizes = [self.rows, 1, self.rows + 7];
         let matrices: Vec<_> = sizes
             .iter()
-            .map(|&rows| matrix(b, Place::Layer(0), &mut random, self.format, MatrixShape { cols, rows, count: 1 }))
+            .map(|&rows| {
+                let mut bytes = random.weights(self.format, cols * rows, 0.1);
+                // Half of the rows as large as they get.
+                let from = bytes.len() / rows * rows.div_ceil(2);
+                random::enlarge(self.format, &mut bytes[from..]);
+                let shape = MatrixShape { cols, rows, count: 1 };
+                b.matrix(Place::Layer(0), shape, self.format, Bytes::from_vec(bytes)).unwrap()
+            })
             .collect();
         let other = matrix(b, Place::Layer(1), &mut random, Format::F32, MatrixShape { cols, rows: 5, count: 1 });
         let mut outs: Vec<_> = sizes.iter().map(|&rows| b.rows(rows)).collect();
         let mut five = b.rows(5);
         b.pass(|pass| {
             let mut values = random.activations(self.n * cols);
-            // A block of zeros.
+            // A block of zeros; a row whose sums become as large as they get.
             values[..cols.min(32)].fill(0.0);
+            values[(self.n - 1) * cols..].iter_mut().skip(256).for_each(|v| *v = random.between(0.9, 1.0));
             let mut x = b.rows(cols);
             pass.load(&values, &mut x);
             let mut into: Vec<_> = matrices.iter().zip(&mut outs).collect();
@@ -385,6 +443,10 @@ impl Work for Route {
         let place = Place::Layer(1);
         let shape = |rows, cols, count| MatrixShape { cols, rows, count };
         let router = matrix(b, place, &mut random, Format::F32, shape(self.experts, WIDTH, 1));
+        // Experts 16 apart are equally good.
+        let distinct = random.weights(Format::F32, 16 * WIDTH, 0.1);
+        let bytes = distinct.iter().copied().cycle().take(4 * self.experts * WIDTH).collect();
+        let ties = b.matrix(place, shape(self.experts, WIDTH, 1), Format::F32, Bytes::from_vec(bytes)).unwrap();
         let (gate, up) = if self.fused {
             let both = matrix(b, place, &mut random, self.format, shape(2 * FF, WIDTH, self.experts));
             (b.part(&both, 0..FF), b.part(&both, FF..2 * FF))
@@ -395,12 +457,12 @@ impl Work for Route {
         let down = matrix(b, place, &mut random, self.down, shape(WIDTH, FF, self.experts));
         let mut routes = b.routes();
         let mut out = Vec::new();
-        for renormalize in [true, false] {
+        for (renormalize, router) in [(true, &router), (false, &ties)] {
             let mut y = b.rows(WIDTH);
             b.pass(|pass| {
                 let mut x = load(b, pass, &mut random, (self.n, WIDTH));
                 let how = Routing { used: self.used, renormalize, scale: if renormalize { 1.0 } else { 2.5 } };
-                pass.route(&mut x, &router, how, &mut routes);
+                pass.route(&mut x, router, how, &mut routes);
                 pass.experts(&mut x, Experts { gate: &gate, up: &up, down: &down }, &mut routes, &mut y);
             });
             bits(b, &y, self.n, &mut out);
