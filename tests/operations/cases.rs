@@ -40,12 +40,8 @@ pub fn all() -> Vec<Case> {
             all.push(case(RowWise { width, rows }));
         }
     }
-    for (width, rows) in [(256, 1), (2304, 3)] {
-        all.push(case(Formed { width, rows }));
-    }
-    for n in [1, 4095, 4096, 4097, 10_000] {
-        all.push(case(Largest { n }));
-    }
+    all.extend([(256, 1), (2304, 3)].map(|(width, rows)| case(Formed { width, rows })));
+    all.extend([1, 4095, 4096, 4097, 10_000].map(|n| case(Largest { n })));
     for format in FORMATS {
         for (rows, n) in [(1, 1), (31, 2), (33, 3), (64, 5), (40, 8), (96, 17), (32, 33)] {
             for &blocks in if n < 4 { &[1, 2, 9][..] } else { &[1, 9] } {
@@ -63,6 +59,8 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
+    // Three segments of keys: two have the same sum in either order.
+    all.push(case(Attend { shape: ATTENTION[2], kv: KvFormat::F32, passes: &[520, 3] }));
     for shape in DELTA {
         for passes in [&[(1, 1)][..], &[(2, 2), (5, 3), (4, 1), (9, 9)], &[(40, 40), (9, 2)]] {
             all.push(case(Recur { shape, passes }));
@@ -77,8 +75,7 @@ pub fn all() -> Vec<Case> {
         }
     }
     // More pairs than `group` (moe.cu) sorts at a time.
-    let [format, down] = [Format::Q8_0; 2];
-    all.push(case(Route { experts: 64, used: 8, n: 130, format, down, fused: false }));
+    all.push(case(Route { experts: 64, used: 8, n: 130, format: Format::Q8_0, down: Format::Q8_0, fused: false }));
     all
 }
 
@@ -139,6 +136,35 @@ fn matrix<B: Backend>(b: &B, place: Place, random: &mut Random, format: Format, 
     b.matrix(place, shape, format, Bytes::from_vec(bytes)).unwrap()
 }
 
+/// Rows that an operation writes, and products with them: from the second pass on their int8 forms are made on the way.
+struct Onward<B: Backend> {
+    rows: B::Rows,
+    products: Vec<(B::Matrix, B::Rows)>,
+}
+
+impl<B: Backend> Onward<B> {
+    /// Products in formats whose blocks the width holds.
+    fn new(b: &B, place: Place, random: &mut Random, cols: usize) -> Self {
+        let fits = |format: &Format| format.activation_block().is_some_and(|block| cols.is_multiple_of(block));
+        let formats = [Format::Q4_K, Format::Q4_1].into_iter().filter(fits);
+        let shape = MatrixShape { cols, rows: 33, count: 1 };
+        let products = formats.map(|format| (matrix(b, place, random, format, shape), b.rows(33))).collect();
+        Onward { rows: b.rows(cols), products }
+    }
+
+    fn go(&mut self, pass: &B::Pass<'_>) {
+        let mut into: Vec<_> = self.products.iter_mut().map(|(matrix, rows)| (&*matrix, rows)).collect();
+        if !into.is_empty() {
+            pass.project(&mut self.rows, &mut into);
+        }
+    }
+
+    fn bits(&self, b: &B, count: usize, out: &mut Vec<u32>) {
+        bits(b, &self.rows, count, out);
+        self.products.iter().for_each(|(_, rows)| bits(b, rows, count, out));
+    }
+}
+
 /// Norms, sums, gates, joins, tails.
 #[derive(Clone)]
 struct RowWise {
@@ -172,10 +198,7 @@ impl Work for RowWise {
             (x, y, gate)
         });
         let mut out = Vec::new();
-        for rows in [&x, &y, &gate, &h] {
-            bits(b, rows, self.rows, &mut out);
-        }
-        bits(b, &joined, self.rows, &mut out);
+        [&x, &y, &gate, &h, &joined].map(|rows| bits(b, rows, self.rows, &mut out));
         bits(b, &last, self.rows - self.rows / 2, &mut out);
         out
     }
@@ -197,22 +220,18 @@ impl Work for Formed {
         let mut random = Random::named(7, &self.name());
         let (place, size) = (Place::Layer(1), (self.rows, self.width));
         let weight = b.vector(place, &random.activations(self.width)).unwrap();
-        let shape = MatrixShape { cols: self.width, rows: 33, count: 1 };
-        let matrices = [Format::Q4_K, Format::Q4_1].map(|format| matrix(b, place, &mut random, format, shape));
-        let (mut h, mut outs) = (b.rows(self.width), [0; 4].map(|_| b.rows(33)));
-        let mut gate = b.rows(self.width);
+        let [mut h, mut gate] = [0; 2].map(|_| Onward::new(b, place, &mut random, self.width));
         let mut out = Vec::new();
         for _ in 0..2 {
             b.pass(|pass| {
                 let x = load(b, pass, &mut random, size);
-                pass.load(&random.activations(self.rows * self.width), &mut gate);
-                pass.rms_norm(&x, &weight, 1e-6, &mut h);
-                pass.swiglu(&mut gate, &h);
-                let [a, c, d, e] = &mut outs;
-                pass.project(&mut h, &mut [(&matrices[0], a), (&matrices[1], c)]);
-                pass.project(&mut gate, &mut [(&matrices[0], d), (&matrices[1], e)]);
+                pass.load(&random.activations(self.rows * self.width), &mut gate.rows);
+                pass.rms_norm(&x, &weight, 1e-6, &mut h.rows);
+                pass.swiglu(&mut gate.rows, &h.rows);
+                h.go(pass);
+                gate.go(pass);
             });
-            outs.iter().for_each(|rows| bits(b, rows, self.rows, &mut out));
+            [&h, &gate].map(|onward| onward.bits(b, self.rows, &mut out));
         }
         out
     }
@@ -327,9 +346,9 @@ impl Work for Attend {
         let positions = self.passes.iter().sum();
         let mut kv = b.kv(place, &s, positions, self.kv).unwrap();
         let norms = [0; 2].map(|_| b.vector(place, &random.activations(s.head_dim)).unwrap());
+        let mut result = Onward::new(b, place, &mut random, s.out_width());
         let (mut out, mut start) = (Vec::new(), 0);
         for &rows in self.passes {
-            let mut result = b.rows(s.out_width());
             b.pass(|pass| {
                 let mut q = load(b, pass, &mut random, (rows, 2 * s.out_width()));
                 let mut k = load(b, pass, &mut random, (rows, s.kv_width()));
@@ -337,9 +356,10 @@ impl Work for Attend {
                 let rope = load(b, pass, &mut random, (rows, s.rope_dim));
                 let norms = HeadNorms { q: &norms[0], k: &norms[1] };
                 let qkv = Qkv { q: &mut q, k: &mut k, v: &v };
-                pass.attention(&s, norms, &rope, qkv, (&mut kv, start), &mut result);
+                pass.attention(&s, norms, &rope, qkv, (&mut kv, start), &mut result.rows);
+                result.go(pass);
             });
-            bits(b, &result, rows, &mut out);
+            result.bits(b, rows, &mut out);
             start += rows;
         }
         let mut saved = Vec::new();
@@ -363,10 +383,9 @@ impl Recur {
         random: &mut Random,
         weights: &[B::Vector],
         rows: usize,
-        state: &mut B::Recurrent,
-    ) -> B::Rows {
+        (state, y): (&mut B::Recurrent, &mut Onward<B>),
+    ) {
         let s = self.shape;
-        let mut y = b.rows(s.value_width());
         b.pass(|pass| {
             let x = load(b, pass, random, (rows, s.channels()));
             let mut conv = b.rows(s.channels());
@@ -376,9 +395,9 @@ impl Recur {
             pass.conv(&s, &weights[0], &x, state, &mut conv);
             let input = DeltaInput { qkv: &conv, alpha: &alpha, beta: &beta, z: &z };
             let small = DeltaWeights { a: &weights[1], dt: &weights[2], norm: &weights[3] };
-            pass.delta(&s, small, input, state, &mut y);
+            pass.delta(&s, small, input, state, &mut y.rows);
+            y.go(pass);
         });
-        y
     }
 }
 
@@ -398,17 +417,18 @@ impl Work for Recur {
             random.activations(s.value_dim),
         ]
         .map(|values| b.vector(place, &values).unwrap());
+        let mut y = Onward::new(b, place, &mut random, s.value_width());
         let mut state = b.recurrent(place, &s, 10).unwrap();
         let mut out = Vec::new();
         for &(rows, kept) in self.passes {
-            let y = self.pass(b, &mut random, &weights, rows, &mut state);
-            bits(b, &y, rows, &mut out);
+            self.pass(b, &mut random, &weights, rows, (&mut state, &mut y));
+            y.bits(b, rows, &mut out);
             b.pass(|pass| pass.keep(&s, &mut state, kept, rows));
         }
         let mut fork = b.recurrent(place, &s, 0).unwrap();
         b.fork_recurrent(&state, &mut fork);
-        let y = self.pass(b, &mut random, &weights, 2, &mut fork);
-        bits(b, &y, 2, &mut out);
+        self.pass(b, &mut random, &weights, 2, (&mut fork, &mut y));
+        y.bits(b, 2, &mut out);
         b.pass(|pass| pass.keep(&s, &mut fork, 2, 2));
         for state in [&state, &fork] {
             let mut saved = Vec::new();
@@ -455,6 +475,7 @@ impl Work for Route {
             (one(), one())
         };
         let down = matrix(b, place, &mut random, self.down, shape(WIDTH, FF, self.experts));
+        let shared = b.vector(place, &random.activations(WIDTH)).unwrap();
         let mut routes = b.routes();
         let mut out = Vec::new();
         for (renormalize, router) in [(true, &router), (false, &ties)] {
@@ -464,6 +485,10 @@ impl Work for Route {
                 let how = Routing { used: self.used, renormalize, scale: if renormalize { 1.0 } else { 2.5 } };
                 pass.route(&mut x, router, how, &mut routes);
                 pass.experts(&mut x, Experts { gate: &gate, up: &up, down: &down }, &mut routes, &mut y);
+                if renormalize {
+                    let z = load(b, pass, &mut random, (self.n, WIDTH));
+                    pass.add_gated(&x, &shared, &z, &mut y);
+                }
             });
             bits(b, &y, self.n, &mut out);
         }

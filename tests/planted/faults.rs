@@ -6,10 +6,10 @@ use super::{Fault, On, fault};
 
 const ROWS: On = On::plain(&[("rows", "")], &["row-wise operations, 9 x 2048"]);
 const FORMS: On = On::plain(&[("rows", "")], &["rows and their int8 forms"]);
-const ATTENTION: On = On::plain(
-    &[("attention", "")],
-    &["attention 3 on 1, 40 wide, f16, [3, 1, 5]", "attention 3 on 1, 40 wide, f32, [250, 10, 1, 260]"],
-);
+const ATTENTION: On =
+    On::plain(&[("attention", "")], &["attention 3 on 1, 40 wide, f16", "attention 3 on 1, 40 wide, f32"]);
+const LONG: On = On::plain(&[("attention", "")], &["attention 3 on 1, 40 wide, f32, [520, 3]"]);
+const ONWARD: On = On::plain(&[("attention", "")], &["attention 4 on 2, 64 wide, f16, [3, 1, 5]"]);
 const GROUPED: On = On::plain(&[("attention", "")], &["attention 20 on 2, 32 wide, f16, [3, 1, 5]"]);
 const DELTA: On =
     On::plain(&[("delta", "")], &["delta rule DeltaShape { key_heads: 2", "delta rule DeltaShape { key_heads: 1"]);
@@ -36,8 +36,8 @@ pub const FAULTS: &[Fault] = &[
         FORMS.shuffled(),
         "rows.cu",
         [
-            "        out[row * width + i] = v;\n        values[i] = v;\n    }\n    __syncthreads();",
-            "        out[row * width + i] = v;\n        values[i] = v;\n    }",
+            "        out[i] = v;\n        values[i] = v;\n    }\n    __syncthreads();",
+            "        out[i] = v;\n        values[i] = v;\n    }",
         ],
     ),
     fault(
@@ -45,8 +45,8 @@ pub const FAULTS: &[Fault] = &[
         FORMS.shuffled(),
         "rows.cu",
         [
-            "        gate[row * width + i] = v;\n        values[i] = v;\n    }\n    __syncthreads();",
-            "        gate[row * width + i] = v;\n        values[i] = v;\n    }",
+            "        gate[i] = v;\n        values[i] = v;\n    }\n    __syncthreads();",
+            "        gate[i] = v;\n        values[i] = v;\n    }",
         ],
     ),
     fault(
@@ -59,10 +59,7 @@ pub const FAULTS: &[Fault] = &[
         "swiglu: divided last",
         ROWS,
         "rows.cu",
-        [
-            "mul(silu(gate[row * width + i]), up[row * width + i])",
-            "divide(mul(gate[row * width + i], up[row * width + i]), add(1.0f, exp_of(-gate[row * width + i])))",
-        ],
+        ["mul(silu(gate[i]), up[i])", "divide(mul(gate[i], up[i]), add(1.0f, exp_of(-gate[i])))"],
     ),
     fault(
         "shared gate: product and sum rounded one by one",
@@ -72,12 +69,6 @@ pub const FAULTS: &[Fault] = &[
             "fma(open, y[row * width + i], out[row * width + i])",
             "add(mul(open, y[row * width + i]), out[row * width + i])",
         ],
-    ),
-    fault(
-        "int8 forms: the last block of a row is left out",
-        FORMS,
-        "rows.cu",
-        ["at = warp * 256; at < width;", "at = warp * 256; at + 256 < width;"],
     ),
     fault("join: one element too many from the left", ROWS, "rows.cu", ["i < x_width ?", "i <= x_width ?"]),
     // ---- attention.cu ----
@@ -146,9 +137,9 @@ pub const FAULTS: &[Fault] = &[
     ),
     fault(
         "sum: segments from the last to the first",
-        ATTENTION,
+        LONG,
         "attention.cu",
-        ["for (u32 s = 0; s < seen; s++) sum = add(sum,", "for (u32 s = seen; s-- > 0;) sum = add(sum,"],
+        ["for (u32 s = 0; s < seen; s++) {\n            mass", "for (u32 s = seen; s-- > 0;) {\n            mass"],
     ),
     fault(
         "sum: multiplied by the gate before the division",
@@ -159,6 +150,12 @@ pub const FAULTS: &[Fault] = &[
             "divide(mul(sum, sigmoid(q[head * 2 * dim + dim + d])), mass)",
         ],
     ),
+    fault(
+        "sum: int8 forms are made before the row is there",
+        ONWARD.shuffled(),
+        "attention.cu",
+        ["column] = values[threadIdx.x];\n    }\n    __syncthreads();", "column] = values[threadIdx.x];\n    }"],
+    ),
     // ---- delta.cu ----
     fault(
         "convolution: taps from the newest to the oldest",
@@ -168,6 +165,18 @@ pub const FAULTS: &[Fault] = &[
             "            if (t < taps) sum = fma(w[t], held[t], sum);\n        }",
             "        }\n        for (u32 t = taps; t-- > 0;) sum = fma(w[t], held[t], sum);",
         ],
+    ),
+    fault(
+        "convolution: lengths do not wait for the row",
+        DELTA.shuffled(),
+        "delta.cu",
+        ["mine[threadIdx.x] = v;\n        __syncthreads();", "mine[threadIdx.x] = v;"],
+    ),
+    fault(
+        "convolution: the next row overwrites this one",
+        DELTA.shuffled(),
+        "delta.cu",
+        ["values[row % 2]", "values[0]"],
     ),
     fault(
         "recurrence: quarters in another order",
@@ -250,13 +259,13 @@ pub const FAULTS: &[Fault] = &[
             "mul(mul(y[at + i], scale), mul(weight[i], silu(z[at + i])))",
         ],
     ),
-    // ---- moe.cu ----
     fault(
-        "router: of equal experts of two warps the last",
-        ROUTES,
-        "moe.cu",
-        ["(best[w] == most && at[w] < lowest)", "(best[w] == most && at[w] > lowest)"],
+        "gated norm: int8 forms are made before the row is there",
+        DELTA.shuffled(),
+        "delta.cu",
+        ["silu(z[at + i]));\n    }\n    __syncthreads();", "silu(z[at + i]));\n    }"],
     ),
+    // ---- moe.cu ----
     fault(
         "router: of equal experts of a thread the last",
         ROUTES,
@@ -270,22 +279,31 @@ pub const FAULTS: &[Fault] = &[
         ["~warp_max(mine == most ? ~where : 0)", "warp_max(mine == most ? where : 0)"],
     ),
     fault(
-        "router: a choice does not wait for all warps",
+        "router: the next choice does not wait for the last",
         ROUTES.shuffled(),
         "moe.cu",
-        ["at[warp] = lowest;\n        __syncthreads();", "at[warp] = lowest;"],
+        ["p[chosen] = -1.0f;\n            }\n            __syncwarp(FULL);", "p[chosen] = -1.0f;\n            }"],
     ),
     fault(
         "router: the chosen expert is struck while others read it",
         ROUTES.shuffled(),
         "moe.cu",
-        ["sum = add(sum, probability);\n        __syncthreads();", "sum = add(sum, probability);"],
+        ["sum = add(sum, p[chosen]);\n            __syncwarp(FULL);", "sum = add(sum, p[chosen]);"],
     ),
     fault(
         "router: multiplied by the reciprocal of the sum",
         ROUTES,
         "moe.cu",
-        ["renormalize ? divide(weight, sum) : weight", "renormalize ? mul(weight, divide(1.0f, sum)) : weight"],
+        [
+            "renormalize ? divide(weight, shared_sum) : weight",
+            "renormalize ? mul(weight, divide(1.0f, shared_sum)) : weight",
+        ],
+    ),
+    fault(
+        "router: the sum is not waited for",
+        ROUTES.shuffled(),
+        "moe.cu",
+        ["    __syncthreads();\n    if (threadIdx.x >= used) return;", "    if (threadIdx.x >= used) return;"],
     ),
     fault(
         "grouping: sums over experts do not wait",
@@ -313,6 +331,12 @@ pub const FAULTS: &[Fault] = &[
         ],
     ),
     fault("experts: the bytes read are those of the last pass", ROUTES, "moe.cu", ["read[0] +=", "read[0] ="]),
+    fault(
+        "shared expert: product and sum rounded one by one",
+        ROUTES,
+        "moe.cu",
+        ["fma(open, shared[row * width + i], sum)", "add(mul(open, shared[row * width + i]), sum)"],
+    ),
     // ---- select.cu ----
     fault(
         "argmax: of equal elements the last",
@@ -355,10 +379,7 @@ pub const FAULTS: &[Fault] = &[
         "dot product: elements from the last to the first",
         ROWS,
         "canon.cuh",
-        [
-            "for (u32 i = lane(); i < n; i += WARP) sum = fma",
-            "for (u32 k = (n + WARP - 1) / WARP, i; k-- > 0;) if ((i = k * WARP + lane()) < n) sum = fma",
-        ],
+        ["for (u32 k = 0; k < 8; k++) sum = fma(", "for (u32 k = 8; k-- > 0;) sum = fma("],
     ),
     fault(
         "sum: elements from the last to the first",
@@ -380,6 +401,19 @@ pub const FAULTS: &[Fault] = &[
         ROWS,
         "canon.cuh",
         ["return divide(x, add(1.0f, exp_of(-x)));", "return mul(x, sigmoid(x));"],
+    ),
+    // ---- forms.cuh ----
+    fault(
+        "int8: the last block of 256 of a row is left out",
+        FORMS,
+        "forms.cuh",
+        ["at = warp * 256; at < count;", "at = warp * 256; at + 256 < count;"],
+    ),
+    fault(
+        "int8: the last block of 32 of a row is left out",
+        FORMS,
+        "forms.cuh",
+        ["at = warp * 32; at < count;", "at = warp * 32; at + 32 < count;"],
     ),
     // ---- quant.cuh ----
     fault(

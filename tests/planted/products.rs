@@ -164,13 +164,13 @@ pub const FAULTS: &[Fault] = &[
         "wide product: product and sum rounded one by one",
         WIDE,
         "product_wide.cu",
-        ["fma(weight[v], value, acc[v][n])", "add(mul(weight[v], value), acc[v][n])"],
+        ["fma(weight[v][k].widen(), value[n][k], acc[v][n])", "add(mul(weight[v][k].widen(), value[n][k]), acc[v][n])"],
     ),
     fault(
         "wide product: weights from the last to the first",
         WIDE,
         "product_wide.cu",
-        ["for (u32 i = lane(); i < cols; i += WARP) {", "for (u32 i = cols - WARP + lane(); i < cols; i -= WARP) {"],
+        ["    for (int k = 0; k < STEPS; k++)\n#pragma unroll", "    for (int k = STEPS; k-- > 0;)\n#pragma unroll"],
     ),
     fault(
         "wide product: a row behind the last is read",
