@@ -10,6 +10,7 @@
 mod host;
 mod memory;
 mod pool;
+mod rebuilt;
 mod stream;
 
 use std::any::Any;
@@ -18,8 +19,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-use host::{Code, Launch, Mapping};
+use host::{BUILT_IN, Code, Core, Launch, Mapping};
 use memory::Ledger;
+pub use rebuilt::{Change, Rebuilt};
 use stream::{Item, Mark, Queue};
 
 /// Bytes of memory unless told otherwise.
@@ -33,6 +35,8 @@ const MOST_SHARED: u32 = 48 << 10;
 pub struct Emulator {
     architecture: u32,
     seed: u32,
+    /// Kernels that stand before the program's own.
+    rebuilt: Option<&'static Core>,
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
@@ -71,7 +75,7 @@ impl Emulator {
         let work = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("emulated stream".into()).spawn(move || stream::run(&work, seed));
         let thread = thread.map_err(|e| Error(format!("the emulator gets no thread for its stream: {e}")))?;
-        Ok(Emulator { architecture, seed, ledger, queue, thread: Some(thread) })
+        Ok(Emulator { architecture, seed, rebuilt: None, ledger, queue, thread: Some(thread) })
     }
 
     /// The same with this much memory, in bytes; it is only counted, not taken.
@@ -89,6 +93,14 @@ impl Emulator {
         self
     }
 
+    /// The same with other kernels: those that `rebuilt` has are its own, the rest are the program's.
+    #[must_use]
+    pub fn with_rebuilt(mut self, rebuilt: &Rebuilt) -> Self {
+        self.rebuilt = Some(rebuilt.core());
+        self.ledger.set_core(rebuilt.core());
+        self
+    }
+
     fn push(&self, item: Item) -> Result<()> {
         self.queue.check()?;
         self.queue.push(item);
@@ -97,7 +109,8 @@ impl Emulator {
 
     /// The compiled kernel, if this architecture has what it needs.
     fn code(&self, kernel: &Kernel) -> Result<Code> {
-        let code = Code::find(kernel).ok_or_else(|| Error(format!("emulated device: there is no kernel {kernel}")))?;
+        let found = self.rebuilt.into_iter().chain([&BUILT_IN]).find_map(|core| Code::find(core, kernel));
+        let code = found.ok_or_else(|| Error(format!("emulated device: there is no kernel {kernel}")))?;
         if code.from() > self.architecture {
             let (needs, has) = (code.from(), self.architecture);
             return Err(Error(format!("emulated device: {kernel} needs architecture {needs}, this device has {has}")));
@@ -151,7 +164,7 @@ pub(crate) fn kinds(args: &[Arg]) -> String {
 
 /// A letter for each parameter of a kernel: p pointer, i int, f float; `None` if there is no such kernel.
 pub fn parameters(kernel: &Kernel) -> Option<&'static str> {
-    Code::find(kernel).map(Code::kinds)
+    Code::find(&BUILT_IN, kernel).map(Code::kinds)
 }
 
 fn kind(arg: &Arg) -> char {

@@ -7,7 +7,8 @@ pub mod cuda;
 mod driver;
 mod emulator;
 mod manifest;
+mod units;
 
 pub use driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
-pub use emulator::{Emulator, parameters};
+pub use emulator::{Change, Emulator, Rebuilt, parameters};
 pub use manifest::{FLOATS, QUANTISED, SOURCES, Source};

@@ -11,7 +11,7 @@ use verbatim::backend::{
 use verbatim::gguf::Bytes;
 use verbatim::quant::Format;
 
-use super::random::Random;
+use super::random::{self, Random};
 
 /// A case on both kinds of devices.
 pub struct Case {
@@ -40,9 +40,8 @@ pub fn all() -> Vec<Case> {
             all.push(case(RowWise { width, rows }));
         }
     }
-    for n in [1, 4095, 4096, 4097, 10_000] {
-        all.push(case(Largest { n }));
-    }
+    all.extend([(256, 1), (2304, 3)].map(|(width, rows)| case(Formed { width, rows })));
+    all.extend([1, 4095, 4096, 4097, 10_000].map(|n| case(Largest { n })));
     for format in FORMATS {
         for (rows, n) in [(1, 1), (31, 2), (33, 3), (64, 5), (40, 8), (96, 17), (32, 33)] {
             for &blocks in if n < 4 { &[1, 2, 9][..] } else { &[1, 9] } {
@@ -60,6 +59,8 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
+    // Three segments of keys: two have the same sum in either order.
+    all.push(case(Attend { shape: ATTENTION[2], kv: KvFormat::F32, passes: &[520, 3] }));
     for shape in DELTA {
         for passes in [&[(1, 1)][..], &[(2, 2), (5, 3), (4, 1), (9, 9)], &[(40, 40), (9, 2)]] {
             all.push(case(Recur { shape, passes }));
@@ -73,6 +74,8 @@ pub fn all() -> Vec<Case> {
             }
         }
     }
+    // More pairs than `group` (moe.cu) sorts at a time.
+    all.push(case(Route { experts: 64, used: 8, n: 130, format: Format::Q8_0, down: Format::Q8_0, fused: false }));
     all
 }
 
@@ -95,10 +98,11 @@ const FORMATS: [Format; 16] = [
     Format::IQ4_XS,
 ];
 
-const ATTENTION: [AttentionShape; 3] = [
+const ATTENTION: [AttentionShape; 4] = [
     AttentionShape { heads: 4, kv_heads: 2, head_dim: 64, rope_dim: 16, eps: 1e-6 },
     AttentionShape { heads: 16, kv_heads: 2, head_dim: 256, rope_dim: 64, eps: 1e-6 },
     AttentionShape { heads: 3, kv_heads: 1, head_dim: 40, rope_dim: 8, eps: 1e-5 },
+    AttentionShape { heads: 20, kv_heads: 2, head_dim: 32, rope_dim: 16, eps: 1e-6 },
 ];
 
 const DELTA: [DeltaShape; 3] = [
@@ -130,6 +134,35 @@ fn load<B: Backend>(b: &B, pass: &B::Pass<'_>, random: &mut Random, (rows, width
 fn matrix<B: Backend>(b: &B, place: Place, random: &mut Random, format: Format, shape: MatrixShape) -> B::Matrix {
     let bytes = random.weights(format, shape.cols * shape.rows * shape.count, 0.1);
     b.matrix(place, shape, format, Bytes::from_vec(bytes)).unwrap()
+}
+
+/// Rows that an operation writes, and products with them: from the second pass on their int8 forms are made on the way.
+struct Onward<B: Backend> {
+    rows: B::Rows,
+    products: Vec<(B::Matrix, B::Rows)>,
+}
+
+impl<B: Backend> Onward<B> {
+    /// Products in formats whose blocks the width holds.
+    fn new(b: &B, place: Place, random: &mut Random, cols: usize) -> Self {
+        let fits = |format: &Format| format.activation_block().is_some_and(|block| cols.is_multiple_of(block));
+        let formats = [Format::Q4_K, Format::Q4_1].into_iter().filter(fits);
+        let shape = MatrixShape { cols, rows: 33, count: 1 };
+        let products = formats.map(|format| (matrix(b, place, random, format, shape), b.rows(33))).collect();
+        Onward { rows: b.rows(cols), products }
+    }
+
+    fn go(&mut self, pass: &B::Pass<'_>) {
+        let mut into: Vec<_> = self.products.iter_mut().map(|(matrix, rows)| (&*matrix, rows)).collect();
+        if !into.is_empty() {
+            pass.project(&mut self.rows, &mut into);
+        }
+    }
+
+    fn bits(&self, b: &B, count: usize, out: &mut Vec<u32>) {
+        bits(b, &self.rows, count, out);
+        self.products.iter().for_each(|(_, rows)| bits(b, rows, count, out));
+    }
 }
 
 /// Norms, sums, gates, joins, tails.
@@ -165,11 +198,41 @@ impl Work for RowWise {
             (x, y, gate)
         });
         let mut out = Vec::new();
-        for rows in [&x, &y, &gate, &h] {
-            bits(b, rows, self.rows, &mut out);
-        }
-        bits(b, &joined, self.rows, &mut out);
+        [&x, &y, &gate, &h, &joined].map(|rows| bits(b, rows, self.rows, &mut out));
         bits(b, &last, self.rows - self.rows / 2, &mut out);
+        out
+    }
+}
+
+/// Rows whose int8 forms are made by whoever writes them, once they were asked for.
+#[derive(Clone)]
+struct Formed {
+    width: usize,
+    rows: usize,
+}
+
+impl Work for Formed {
+    fn name(&self) -> String {
+        format!("rows and their int8 forms, {} x {}", self.rows, self.width)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(7, &self.name());
+        let (place, size) = (Place::Layer(1), (self.rows, self.width));
+        let weight = b.vector(place, &random.activations(self.width)).unwrap();
+        let [mut h, mut gate] = [0; 2].map(|_| Onward::new(b, place, &mut random, self.width));
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            b.pass(|pass| {
+                let x = load(b, pass, &mut random, size);
+                pass.load(&random.activations(self.rows * self.width), &mut gate.rows);
+                pass.rms_norm(&x, &weight, 1e-6, &mut h.rows);
+                pass.swiglu(&mut gate.rows, &h.rows);
+                h.go(pass);
+                gate.go(pass);
+            });
+            [&h, &gate].map(|onward| onward.bits(b, self.rows, &mut out));
+        }
         out
     }
 }
@@ -191,6 +254,12 @@ impl Work for Largest {
         let mut values = random.activations(self.n);
         for kinds in 1..=specials.len() {
             values.extend((0..self.n).map(|_| specials[random.below(kinds)]));
+        }
+        // The best at the ends of the row and of a part of it.
+        for best in [0, 4095, 4096, self.n - 1].into_iter().filter(|&best| best < self.n) {
+            values.extend(random.activations(self.n));
+            let from = values.len() - self.n;
+            values[from + best] = 100.0;
         }
         let mut rows = b.rows(self.n);
         b.pass(|pass| {
@@ -220,15 +289,23 @@ impl Work for Product {
         let sizes = [self.rows, 1, self.rows + 7];
         let matrices: Vec<_> = sizes
             .iter()
-            .map(|&rows| matrix(b, Place::Layer(0), &mut random, self.format, MatrixShape { cols, rows, count: 1 }))
+            .map(|&rows| {
+                let mut bytes = random.weights(self.format, cols * rows, 0.1);
+                // Half of the rows as large as they get.
+                let from = bytes.len() / rows * rows.div_ceil(2);
+                random::enlarge(self.format, &mut bytes[from..]);
+                let shape = MatrixShape { cols, rows, count: 1 };
+                b.matrix(Place::Layer(0), shape, self.format, Bytes::from_vec(bytes)).unwrap()
+            })
             .collect();
         let other = matrix(b, Place::Layer(1), &mut random, Format::F32, MatrixShape { cols, rows: 5, count: 1 });
         let mut outs: Vec<_> = sizes.iter().map(|&rows| b.rows(rows)).collect();
         let mut five = b.rows(5);
         b.pass(|pass| {
             let mut values = random.activations(self.n * cols);
-            // A block of zeros.
+            // A block of zeros; a row whose sums become as large as they get.
             values[..cols.min(32)].fill(0.0);
+            values[(self.n - 1) * cols..].iter_mut().skip(256).for_each(|v| *v = random.between(0.9, 1.0));
             let mut x = b.rows(cols);
             pass.load(&values, &mut x);
             let mut into: Vec<_> = matrices.iter().zip(&mut outs).collect();
@@ -269,9 +346,9 @@ impl Work for Attend {
         let positions = self.passes.iter().sum();
         let mut kv = b.kv(place, &s, positions, self.kv).unwrap();
         let norms = [0; 2].map(|_| b.vector(place, &random.activations(s.head_dim)).unwrap());
+        let mut result = Onward::new(b, place, &mut random, s.out_width());
         let (mut out, mut start) = (Vec::new(), 0);
         for &rows in self.passes {
-            let mut result = b.rows(s.out_width());
             b.pass(|pass| {
                 let mut q = load(b, pass, &mut random, (rows, 2 * s.out_width()));
                 let mut k = load(b, pass, &mut random, (rows, s.kv_width()));
@@ -279,9 +356,10 @@ impl Work for Attend {
                 let rope = load(b, pass, &mut random, (rows, s.rope_dim));
                 let norms = HeadNorms { q: &norms[0], k: &norms[1] };
                 let qkv = Qkv { q: &mut q, k: &mut k, v: &v };
-                pass.attention(&s, norms, &rope, qkv, (&mut kv, start), &mut result);
+                pass.attention(&s, norms, &rope, qkv, (&mut kv, start), &mut result.rows);
+                result.go(pass);
             });
-            bits(b, &result, rows, &mut out);
+            result.bits(b, rows, &mut out);
             start += rows;
         }
         let mut saved = Vec::new();
@@ -305,10 +383,9 @@ impl Recur {
         random: &mut Random,
         weights: &[B::Vector],
         rows: usize,
-        state: &mut B::Recurrent,
-    ) -> B::Rows {
+        (state, y): (&mut B::Recurrent, &mut Onward<B>),
+    ) {
         let s = self.shape;
-        let mut y = b.rows(s.value_width());
         b.pass(|pass| {
             let x = load(b, pass, random, (rows, s.channels()));
             let mut conv = b.rows(s.channels());
@@ -318,9 +395,9 @@ impl Recur {
             pass.conv(&s, &weights[0], &x, state, &mut conv);
             let input = DeltaInput { qkv: &conv, alpha: &alpha, beta: &beta, z: &z };
             let small = DeltaWeights { a: &weights[1], dt: &weights[2], norm: &weights[3] };
-            pass.delta(&s, small, input, state, &mut y);
+            pass.delta(&s, small, input, state, &mut y.rows);
+            y.go(pass);
         });
-        y
     }
 }
 
@@ -340,17 +417,18 @@ impl Work for Recur {
             random.activations(s.value_dim),
         ]
         .map(|values| b.vector(place, &values).unwrap());
+        let mut y = Onward::new(b, place, &mut random, s.value_width());
         let mut state = b.recurrent(place, &s, 10).unwrap();
         let mut out = Vec::new();
         for &(rows, kept) in self.passes {
-            let y = self.pass(b, &mut random, &weights, rows, &mut state);
-            bits(b, &y, rows, &mut out);
+            self.pass(b, &mut random, &weights, rows, (&mut state, &mut y));
+            y.bits(b, rows, &mut out);
             b.pass(|pass| pass.keep(&s, &mut state, kept, rows));
         }
         let mut fork = b.recurrent(place, &s, 0).unwrap();
         b.fork_recurrent(&state, &mut fork);
-        let y = self.pass(b, &mut random, &weights, 2, &mut fork);
-        bits(b, &y, 2, &mut out);
+        self.pass(b, &mut random, &weights, 2, (&mut fork, &mut y));
+        y.bits(b, 2, &mut out);
         b.pass(|pass| pass.keep(&s, &mut fork, 2, 2));
         for state in [&state, &fork] {
             let mut saved = Vec::new();
@@ -385,6 +463,10 @@ impl Work for Route {
         let place = Place::Layer(1);
         let shape = |rows, cols, count| MatrixShape { cols, rows, count };
         let router = matrix(b, place, &mut random, Format::F32, shape(self.experts, WIDTH, 1));
+        // Experts 16 apart are equally good.
+        let distinct = random.weights(Format::F32, 16 * WIDTH, 0.1);
+        let bytes = distinct.iter().copied().cycle().take(4 * self.experts * WIDTH).collect();
+        let ties = b.matrix(place, shape(self.experts, WIDTH, 1), Format::F32, Bytes::from_vec(bytes)).unwrap();
         let (gate, up) = if self.fused {
             let both = matrix(b, place, &mut random, self.format, shape(2 * FF, WIDTH, self.experts));
             (b.part(&both, 0..FF), b.part(&both, FF..2 * FF))
@@ -393,15 +475,20 @@ impl Work for Route {
             (one(), one())
         };
         let down = matrix(b, place, &mut random, self.down, shape(WIDTH, FF, self.experts));
+        let shared = b.vector(place, &random.activations(WIDTH)).unwrap();
         let mut routes = b.routes();
         let mut out = Vec::new();
-        for renormalize in [true, false] {
+        for (renormalize, router) in [(true, &router), (false, &ties)] {
             let mut y = b.rows(WIDTH);
             b.pass(|pass| {
                 let mut x = load(b, pass, &mut random, (self.n, WIDTH));
                 let how = Routing { used: self.used, renormalize, scale: if renormalize { 1.0 } else { 2.5 } };
-                pass.route(&mut x, &router, how, &mut routes);
+                pass.route(&mut x, router, how, &mut routes);
                 pass.experts(&mut x, Experts { gate: &gate, up: &up, down: &down }, &mut routes, &mut y);
+                if renormalize {
+                    let z = load(b, pass, &mut random, (self.n, WIDTH));
+                    pass.add_gated(&x, &shared, &z, &mut y);
+                }
             });
             bits(b, &y, self.n, &mut out);
         }

@@ -23,6 +23,28 @@ fn scales(format: Format) -> (usize, Option<(usize, f32)>) {
     }
 }
 
+/// Makes the integers of quantised blocks as large as they get while they stay odd, their scales as they are: sums then leave
+/// what a single holds exactly.
+pub fn enlarge(format: Format, bytes: &mut [u8]) {
+    if format.activation_block().is_none() || format == Format::MXFP4 {
+        return;
+    }
+    let (d, min) = scales(format);
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        for at in 0..block.len() {
+            let kept = [Some(d), min.map(|(m, _)| m)].into_iter().flatten().any(|s| (s..s + 2).contains(&at));
+            block[at] = match format {
+                _ if kept => block[at],
+                // Codes of -31, scales of -127.
+                Format::Q6_K if at < 128 => 0x11,
+                Format::Q6_K if at < 192 => 0,
+                Format::Q6_K => 0x81,
+                _ => 0xff,
+            };
+        }
+    }
+}
+
 impl Random {
     pub fn new(seed: u64) -> Random {
         Random(seed)

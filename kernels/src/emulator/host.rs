@@ -4,7 +4,8 @@
 //! launches.
 
 use std::ffi::{CStr, CString, c_char};
-use std::sync::Once;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
 
 use crate::driver::{Address, Arg, Error, Grid, Kernel, Result};
 
@@ -41,9 +42,64 @@ unsafe extern "C" {
     fn emulated_catch_faults();
 }
 
+/// What a library of kernels gives: this program's own, or one that was opened later.
+pub(super) struct Core {
+    find: unsafe extern "C" fn(*const c_char, *const c_char, *const c_char) -> *const Entry,
+    block: unsafe extern "C" fn(*const RawLaunch, u64) -> *const c_char,
+    end_thread: unsafe extern "C" fn(),
+    map: unsafe extern "C" fn(usize, *mut usize) -> *mut u8,
+    unmap: unsafe extern "C" fn(*mut u8, usize),
+    catch_faults: unsafe extern "C" fn(),
+}
+
+/// The kernels that were compiled with this program.
+pub(super) static BUILT_IN: Core = Core {
+    find: emulated_find,
+    block: emulated_block,
+    end_thread: emulated_end_thread,
+    map: emulated_map,
+    unmap: emulated_unmap,
+    catch_faults: emulated_catch_faults,
+};
+
+/// Those opened later; none is ever closed.
+static OPENED: Mutex<Vec<&'static Core>> = Mutex::new(Vec::new());
+
+impl Core {
+    /// The library at `path`, compiled from the same files as this program. It stays for ever: threads and signal handlers may
+    /// be inside.
+    pub(super) fn open(path: &Path) -> Result<&'static Core> {
+        let refuse = |e: libloading::Error| Error(format!("{}: not a library of kernels: {e}", path.display()));
+        // SAFETY: runs no code of its own when it is opened: units and emulator have no constructors.
+        let library = unsafe { libloading::Library::new(path) }.map_err(refuse)?;
+        // SAFETY: the functions of host/emulate.cpp and host/guard.cpp, whose types the fields have.
+        let core = unsafe {
+            Core {
+                find: *library.get(b"emulated_find").map_err(refuse)?,
+                block: *library.get(b"emulated_block").map_err(refuse)?,
+                end_thread: *library.get(b"emulated_end_thread").map_err(refuse)?,
+                map: *library.get(b"emulated_map").map_err(refuse)?,
+                unmap: *library.get(b"emulated_unmap").map_err(refuse)?,
+                catch_faults: *library.get(b"emulated_catch_faults").map_err(refuse)?,
+            }
+        };
+        std::mem::forget(library);
+        let core: &'static Core = Box::leak(Box::new(core));
+        OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(core);
+        // The program's own first: a fault outside the library's kernels is handed on to them.
+        catch_faults();
+        // SAFETY: as in `catch_faults`; once, for a library is opened once.
+        unsafe { (core.catch_faults)() };
+        Ok(core)
+    }
+}
+
 /// A kernel that was compiled for this processor.
 #[derive(Clone, Copy)]
-pub(super) struct Code(&'static Entry);
+pub(super) struct Code {
+    entry: &'static Entry,
+    core: &'static Core,
+}
 
 // SAFETY: an entry is a constant: names and a function that any thread may call.
 unsafe impl Send for Code {}
@@ -51,28 +107,29 @@ unsafe impl Send for Code {}
 unsafe impl Sync for Code {}
 
 impl Code {
-    /// The kernel of that name; `None` if no file has it.
-    pub(super) fn find(kernel: &Kernel) -> Option<Self> {
+    /// The kernel of that name; `None` if no file of the library has it.
+    pub(super) fn find(core: &'static Core, kernel: &Kernel) -> Option<Self> {
         let [file, variant, name] =
             [kernel.file, kernel.variant, kernel.name].map(|text| CString::new(text).unwrap_or_default());
-        // SAFETY: three strings that end with 0; what comes back is null or a constant of the program.
-        unsafe { emulated_find(file.as_ptr(), variant.as_ptr(), name.as_ptr()).as_ref() }.map(Code)
+        // SAFETY: three strings that end with 0; what comes back is null or a constant of a library that stays.
+        let entry = unsafe { (core.find)(file.as_ptr(), variant.as_ptr(), name.as_ptr()).as_ref() };
+        entry.map(|entry| Code { entry, core })
     }
 
     /// The lowest architecture it runs on.
     pub(super) fn from(self) -> u32 {
-        self.0.from
+        self.entry.from
     }
 
     /// The most threads a block may have.
     pub(super) fn threads(self) -> u32 {
-        self.0.threads
+        self.entry.threads
     }
 
     /// A letter for each parameter: p, i or f.
     pub(super) fn kinds(self) -> &'static str {
         // SAFETY: a constant string that ends with 0.
-        unsafe { CStr::from_ptr(self.0.kinds) }.to_str().unwrap_or("")
+        unsafe { CStr::from_ptr(self.entry.kinds) }.to_str().unwrap_or("")
     }
 }
 
@@ -116,10 +173,10 @@ impl Launch {
     pub(super) fn run(&self, index: u64, seed: u32) -> Result<()> {
         let Grid { blocks, threads, shared } = self.grid;
         let args = self.args.as_ptr();
-        let raw = RawLaunch { entry: self.code.0, label: self.label.as_ptr(), blocks, threads, shared, seed, args };
+        let raw = RawLaunch { entry: self.code.entry, label: self.label.as_ptr(), blocks, threads, shared, seed, args };
         // SAFETY: the kernel gets as many arguments as it has parameters, of their kinds; the grid has at most 1024
         // threads a block and `index` is one of its blocks. All that `raw` points at outlives the call.
-        let message = unsafe { emulated_block(&raw, index) };
+        let message = unsafe { (self.code.core.block)(&raw, index) };
         if message.is_null() {
             return Ok(());
         }
@@ -134,8 +191,11 @@ pub(super) struct EndOfThread;
 
 impl Drop for EndOfThread {
     fn drop(&mut self) {
-        // SAFETY: no block runs on this thread now.
-        unsafe { emulated_end_thread() };
+        let opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for core in opened.into_iter().chain([&BUILT_IN]) {
+            // SAFETY: no block runs on this thread now.
+            unsafe { (core.end_thread)() };
+        }
     }
 }
 
@@ -144,6 +204,7 @@ pub(super) struct Mapping {
     begin: *mut u8,
     bytes: usize,
     front: usize,
+    core: &'static Core,
 }
 
 // SAFETY: plain memory; who reads and writes it when is the streams' business, as on a device.
@@ -152,13 +213,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// `bytes` (at least 1) of memory; `None` if the machine has none.
-    pub(super) fn new(bytes: usize) -> Option<Self> {
+    /// `bytes` (at least 1) of memory, which the faults of this library's kernels are told by; `None` if the machine has none.
+    pub(super) fn new(core: &'static Core, bytes: usize) -> Option<Self> {
         assert!(bytes > 0, "an empty mapping");
         let mut front = 0;
         // SAFETY: `front` is written before the return.
-        let begin = unsafe { emulated_map(bytes, &mut front) };
-        (!begin.is_null()).then_some(Mapping { begin, bytes, front })
+        let begin = unsafe { (core.map)(bytes, &mut front) };
+        (!begin.is_null()).then_some(Mapping { begin, bytes, front, core })
     }
 
     /// Where it begins: a multiple of 256.
@@ -223,8 +284,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `emulated_map` with the same count, unmapped once.
-        unsafe { emulated_unmap(self.begin, self.bytes) };
+        // SAFETY: made by the same library's `emulated_map` with the same count, unmapped once.
+        unsafe { (self.core.unmap)(self.begin, self.bytes) };
     }
 }
 
@@ -232,7 +293,7 @@ impl Drop for Mapping {
 pub(super) fn catch_faults() {
     static ONCE: Once = Once::new();
     // SAFETY: installs signal handlers that call what was installed before for every fault outside a kernel.
-    ONCE.call_once(|| unsafe { emulated_catch_faults() });
+    ONCE.call_once(|| unsafe { (BUILT_IN.catch_faults)() });
 }
 
 /// Whether this processor has what the kernels were compiled with.

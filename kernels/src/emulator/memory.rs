@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::host::Mapping;
+use super::host::{BUILT_IN, Core, Mapping};
 use crate::driver::{Address, Error, Result};
 
 /// A range inside one allocation, held alive.
@@ -43,6 +43,8 @@ impl Piece {
 /// Live allocations by where they begin.
 #[derive(Default)]
 struct Live {
+    /// Whose memory it is, if not the program's own.
+    core: Option<&'static Core>,
     total: usize,
     used: usize,
     by_begin: BTreeMap<Address, Arc<Mapping>>,
@@ -62,6 +64,11 @@ impl Ledger {
         self.live().total = bytes;
     }
 
+    /// Sets whose kernels use the memory that is allocated from now on.
+    pub(super) fn set_core(&self, core: &'static Core) {
+        self.live().core = Some(core);
+    }
+
     /// Free and total bytes.
     pub(super) fn free_and_total(&self) -> (usize, usize) {
         let live = self.live();
@@ -79,7 +86,7 @@ impl Ledger {
             let why = format!("emulated device: no room for {bytes} bytes: {found}; ask for less or give it more");
             return Err(Error(why));
         }
-        let Some(mapping) = Mapping::new(bytes.max(1)) else {
+        let Some(mapping) = Mapping::new(live.core.unwrap_or(&BUILT_IN), bytes.max(1)) else {
             return Err(Error(format!("emulated device: this machine has no {bytes} bytes of memory left")));
         };
         let mapping = Arc::new(mapping);

@@ -6,6 +6,7 @@ mod arithmetic;
 mod faults;
 mod lanes;
 mod memory;
+mod rebuilt;
 mod streams;
 
 use kernels::{Allocation, Arg, Driver, Emulator, Error, Grid, Kernel, Result};
