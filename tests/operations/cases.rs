@@ -198,7 +198,7 @@ impl Work for RowWise {
             (x, y, gate)
         });
         let mut out = Vec::new();
-        [&x, &y, &gate, &h, &joined].map(|rows| bits(b, rows, self.rows, &mut out));
+        [&x, &y, &gate, &h, &joined].iter().for_each(|rows| bits(b, rows, self.rows, &mut out));
         bits(b, &last, self.rows - self.rows / 2, &mut out);
         out
     }
@@ -231,7 +231,7 @@ impl Work for Formed {
                 h.go(pass);
                 gate.go(pass);
             });
-            [&h, &gate].map(|onward| onward.bits(b, self.rows, &mut out));
+            [&h, &gate].iter().for_each(|onward| onward.bits(b, self.rows, &mut out));
         }
         out
     }
