@@ -13,11 +13,14 @@ use verbatim::quant::Format;
 
 use super::random::{self, Random};
 
+/// What a case gives on a device, as bits.
+pub type On<D> = Box<dyn Fn(&D) -> Vec<u32>>;
+
 /// A case on both kinds of devices.
 pub struct Case {
     pub name: String,
-    pub on_cpu: Box<dyn Fn(&Cpu) -> Vec<u32>>,
-    pub on_cuda: Box<dyn Fn(&Cuda) -> Vec<u32>>,
+    pub on_cpu: On<Cpu>,
+    pub on_cuda: On<Cuda>,
 }
 
 /// Something to do on any device.
