@@ -26,8 +26,8 @@ use kernels::{Address, Allocation, Driver};
 
 use super::profile::Profile;
 use super::{
-    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Demand, Experts, HeadNorms, KvFormat, MatrixShape,
-    Pass, Place, Qkv, Routing,
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, Demand, Experts, HeadNorms, KvFormat, Load,
+    MatrixShape, Pass, Place, Qkv, Routing,
 };
 use crate::gguf::Bytes;
 use crate::quant::{Format, canon};
@@ -194,9 +194,13 @@ impl Backend for Cuda {
             Ok(Room { free, rate })
         });
         let rooms: Vec<Room> = rooms.collect::<Result<_>>()?;
+        // Packed, weights take a little more than in the file.
+        let packed = |load: Load| Load { held: load.held + load.held / pack::SPARED, ..load };
+        let layers = demand.layers.iter().copied().map(packed).collect();
+        let demand = Demand { layers, output: packed(demand.output) };
         self.split = match &self.wanted[..] {
-            [] => Split::balanced(demand, &rooms)?,
-            counts => Split::given(counts, demand, &rooms)?,
+            [] => Split::balanced(&demand, &rooms)?,
+            counts => Split::given(counts, &demand, &rooms)?,
         };
         Ok(())
     }

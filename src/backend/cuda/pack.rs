@@ -17,6 +17,8 @@ use crate::with_block;
 
 /// Weight rows of a tile.
 pub const TILE: usize = 32;
+/// A packed tensor takes no more than the file and one part in so many of it.
+pub const SPARED: usize = 25;
 /// About as many packed bytes are made at a time.
 const BATCH: usize = 16 << 20;
 
