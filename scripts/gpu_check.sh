@@ -11,6 +11,7 @@
 #
 # Exit code: 0 if no bit differs; 1 if one does or a check fails; 2 for bad flags or a machine without a card.
 set -euo pipefail
+here="$PWD"
 cd "$(dirname "$0")/.."
 
 model=()
@@ -24,14 +25,22 @@ fail() {
     exit 2
 }
 
+# A path as it was meant where the script was called.
+path() {
+    case "$1" in
+        /*) printf '%s' "$1" ;;
+        *) printf '%s/%s' "$here" "$1" ;;
+    esac
+}
+
 while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || fail "$1: expected a value, or one of -m, --synthetic, --cpu-tokens, --pack, --packed"
     case "$1" in
-        -m) model=(-m "$2") ;;
+        -m) model=(-m "$(path "$2")") ;;
         --synthetic) synthetic="$2" ;;
         --cpu-tokens) tokens="$2" ;;
-        --pack) pack="$2" ;;
-        --packed) folder="$2" ;;
+        --pack) pack="$(path "$2")" ;;
+        --packed) folder="$(path "$2")" ;;
         *) fail "$1: expected -m, --synthetic, --cpu-tokens, --pack or --packed" ;;
     esac
     shift 2
