@@ -16,6 +16,7 @@ import pipeline
 import product
 import source
 import warp
+import words
 from counts import Counts, digest
 from launch import Launch, Part, cost
 from machine import Die
@@ -132,10 +133,10 @@ def warps_meet_at_barriers():
 
 
 def integers_are_followed():
-    same(hex(warp.permute(0x03020100, 0x7531, 0x07060504)), "0x7050301", "PRMT")
-    same(warp.extract(["U32"])(0xABCD, 4 | 8 << 8), 0xBC, "BFE.U32")
-    same(warp.extract([])(0x80, 7 | 1 << 8), warp.M, "BFE of a sign")
-    same(warp.insert(0x5, 8 | 4 << 8, 0xFFFF), 0xF5FF, "BFI")
+    same(hex(words.permute(0x03020100, 0x7531, 0x07060504)), "0x7050301", "PRMT")
+    same(words.extract(["U32"])(0xABCD, 4 | 8 << 8), 0xBC, "BFE.U32")
+    same(words.extract([])(0x80, 7 | 1 << 8), words.M, "BFE of a sign")
+    same(words.insert(0x5, 8 | 4 << 8, 0xFFFF), 0xF5FF, "BFI")
     lines = [
         (0x80, "MOV32I R0, 0xffffffff"),
         (0x80, "IADD R2.CC, R0, 0x2"),
@@ -150,7 +151,7 @@ def integers_are_followed():
     w = warp.Warp(code(*lines), warp.Block(code(*lines), (32, 1), []), 0)
     list(w.run())
     found = [w.r[f"R{k}"] for k in range(2, 9)]
-    same(found, [1, 1, 0xFFFFFFFE, 0, 1, warp.M, 1], "carry, products, shifts")
+    same(found, [1, 1, 0xFFFFFFFE, 0, 1, words.M, 1], "carry, products, shifts")
 
 
 def unknown_operations_stop():

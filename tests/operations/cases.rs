@@ -13,11 +13,14 @@ use verbatim::quant::Format;
 
 use super::random::{self, Random};
 
+/// What a case gives on a device, as bits.
+pub type On<D> = Box<dyn Fn(&D) -> Vec<u32>>;
+
 /// A case on both kinds of devices.
 pub struct Case {
     pub name: String,
-    pub on_cpu: Box<dyn Fn(&Cpu) -> Vec<u32>>,
-    pub on_cuda: Box<dyn Fn(&Cuda) -> Vec<u32>>,
+    pub on_cpu: On<Cpu>,
+    pub on_cuda: On<Cuda>,
 }
 
 /// Something to do on any device.
@@ -198,7 +201,7 @@ impl Work for RowWise {
             (x, y, gate)
         });
         let mut out = Vec::new();
-        [&x, &y, &gate, &h, &joined].map(|rows| bits(b, rows, self.rows, &mut out));
+        [&x, &y, &gate, &h, &joined].iter().for_each(|rows| bits(b, rows, self.rows, &mut out));
         bits(b, &last, self.rows - self.rows / 2, &mut out);
         out
     }
@@ -231,7 +234,7 @@ impl Work for Formed {
                 h.go(pass);
                 gate.go(pass);
             });
-            [&h, &gate].map(|onward| onward.bits(b, self.rows, &mut out));
+            [&h, &gate].iter().for_each(|onward| onward.bits(b, self.rows, &mut out));
         }
         out
     }

@@ -31,10 +31,10 @@ pub fn enlarge(format: Format, bytes: &mut [u8]) {
     }
     let (d, min) = scales(format);
     for block in bytes.chunks_exact_mut(format.block_bytes()) {
-        for at in 0..block.len() {
+        for (at, byte) in block.iter_mut().enumerate() {
             let kept = [Some(d), min.map(|(m, _)| m)].into_iter().flatten().any(|s| (s..s + 2).contains(&at));
-            block[at] = match format {
-                _ if kept => block[at],
+            *byte = match format {
+                _ if kept => *byte,
                 // Codes of -31, scales of -127.
                 Format::Q6_K if at < 128 => 0x11,
                 Format::Q6_K if at < 192 => 0,
