@@ -287,6 +287,8 @@ def layers_launch_what_the_backend_launches():
     for file, name, value in ours.CONSTANTS:
         same(source.number(BACKEND / f"{file}.rs", name), value, f"{name} in {BACKEND / file}.rs; follow it in scripts/k80/ours.py")
     same(tuple(source.numbers(BACKEND / "cut.rs", "WAYS")), pipeline.WAYS, f"WAYS in {BACKEND}/cut.rs")
+    split = digest(source.function(BACKEND / "split.rs", "balanced"))[:8]
+    same(split, pipeline.BALANCED, "split.rs: fn balanced has changed; follow it in scripts/k80/pipeline.py, then note its digest in BALANCED")
     there = source.launched(BACKEND)
     for name, grid in ours.GRIDS.items():
         found = there.get(name, ("", "no launch"))[1]

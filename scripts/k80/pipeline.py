@@ -8,6 +8,8 @@ from model import layer_bytes, size
 
 # Ways to cut a pass, and rows of a micro-block at least (src/backend/cuda/cut.rs).
 WAYS, FEWEST = (1, 2, 4, 8), 4
+# The text of `balanced` in src/backend/cuda/split.rs that `balance` follows.
+BALANCED = "77372005"
 
 
 class Pass:
