@@ -4,12 +4,12 @@ Owns: what runs where, what overlaps. Refuses to know: kernels.
 """
 
 from launch import cost
-from model import layer_bytes, size
+from model import layer_bytes
 
 # Ways to cut a pass, and rows of a micro-block at least (src/backend/cuda/cut.rs).
 WAYS, FEWEST = (1, 2, 4, 8), 4
 # The text of `balanced` in src/backend/cuda/split.rs that `balance` follows.
-BALANCED = "77372005"
+BALANCED = "f85422ab"
 
 
 class Pass:
@@ -74,9 +74,9 @@ class Pass:
 
 
 def balance(shape):
-    """Layers of the first die: half of the bytes that a row reads, output included (src/backend/cuda/split.rs)."""
+    """Layers of the first die: half of the bytes that a row reads of the layers (src/backend/cuda/split.rs)."""
     reads = [layer_bytes(shape, layer)[1] for layer in range(shape.layers)]
-    share, read = (sum(reads) + size("Q6_K", shape.vocab, shape.width)) / 2, 0
+    share, read = sum(reads) / 2, 0
     for layer, bytes in enumerate(reads):
         if read + bytes / 2 > share:
             return layer
