@@ -11,6 +11,7 @@ CASES = [
     ("launch 45 us", {"launch": 45e-6}, None, None),
     ("experts 0.4 shared", {}, 0.4, None),
     ("memory hides 0.4", {"hidden": 0.4}, None, None),
+    ("memory hides all", {"hidden": 1.0}, None, None),
     ("bandwidth 0.6 of 240", {"bandwidth_share": 0.6}, None, None),
     ("bandwidth 0.8 of 240", {"bandwidth_share": 0.8}, None, None),
     ("clock 562 MHz", {"clock": 562e6}, None, None),
