@@ -273,9 +273,14 @@ impl CudaPass<'_> {
 }
 
 impl Mixed {
-    /// Where the sums go: the die and the first row.
-    pub fn goes_to(&self) -> (usize, Address) {
-        (self.die, self.out.at)
+    /// The die that holds them.
+    pub fn die(&self) -> usize {
+        self.die
+    }
+
+    /// Whether the sums go to `rows`.
+    pub fn makes(&self, rows: &Rows) -> bool {
+        rows.at(self.die) == Some(self.out.at)
     }
 
     fn run(&self, die: &Die, range: Range<usize>, shared: Option<(Span, Address, Span)>) -> kernels::Result<()> {

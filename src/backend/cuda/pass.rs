@@ -95,17 +95,17 @@ impl<'p> CudaPass<'p> {
     }
 
     fn read_unsettled(&self, x: &Rows, die: usize) -> Span {
+        self.mix_if(x);
         let die = self.die(die);
         let at = self.cuda.must(die.name(self.tape.borrow_mut().read(x, die)));
-        self.mix_if((die.index(), at));
         Span { at, width: x.width() }
     }
 
     /// `x`, about to be written by `die`.
     pub(super) fn write(&self, x: &mut Rows, rows: usize, die: usize) -> Span {
+        self.mix_if(x);
         let die = self.die(die);
         let at = self.cuda.must(die.name(x.write(rows, die, &mut self.tape.borrow_mut().held)));
-        self.mix_if((die.index(), at));
         Span { at, width: x.width() }
     }
 
@@ -160,17 +160,16 @@ impl<'p> CudaPass<'p> {
         }
     }
 
-    /// The same, if it goes where somebody is about to look.
-    fn mix_if(&self, at: (usize, Address)) {
-        if self.mixed.borrow().is_some_and(|mixed| mixed.goes_to() == at) {
+    /// The same, if it makes the rows that somebody is about to look at or to write.
+    fn mix_if(&self, x: &Rows) {
+        if self.mixed.borrow().is_some_and(|mixed| mixed.makes(x)) {
             self.mix_now();
         }
     }
 
     /// The experts' outputs that were to be summed in `out` on `die`: the caller does it.
     pub(super) fn take_mixed(&self, out: &Rows, die: usize) -> Option<Mixed> {
-        let at = (die, out.at(die)?);
-        let mixed = (*self.mixed.borrow()).filter(|mixed| mixed.goes_to() == at);
+        let mixed = (*self.mixed.borrow()).filter(|mixed| mixed.die() == die && mixed.makes(out));
         if mixed.is_some() {
             self.mixed.borrow_mut().take();
         }
