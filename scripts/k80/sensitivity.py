@@ -15,6 +15,5 @@ CASES = [
     ("bandwidth 0.6 of 240", {"bandwidth_share": 0.6}, None, None),
     ("bandwidth 0.8 of 240", {"bandwidth_share": 0.8}, None, None),
     ("clock 562 MHz", {"clock": 562e6}, None, None),
-    ("20 layers on either die", {}, None, 20),
     ("26 and 14 layers", {}, None, 26),
 ]
