@@ -268,7 +268,7 @@ fn a_bad_prompt_file_is_refused_by_file_and_line() {
 fn a_prompt_longer_than_the_context_is_refused_before_anything_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = prompts(dir.path());
-    let error = refused(&["--prompts", &file, "--ctx", "8"]);
+    let error = refused(&["--prompts", &file, "--ctx", "8", "--device", "cpu"]);
     assert!(error.contains(&file) && error.contains("prompt 1") && error.contains("--ctx"), "{error}");
 }
 
