@@ -38,10 +38,8 @@ fn case<W: Work>(work: W) -> Case {
 /// All cases.
 pub fn all() -> Vec<Case> {
     let mut all = Vec::new();
-    for width in [32, 96, 256, 2048] {
-        for rows in [1, 2, 9] {
-            all.push(case(RowWise { width, rows }));
-        }
+    for (width, rows) in [32, 96, 256, 2048].into_iter().flat_map(|width| [1, 2, 9].map(|rows| (width, rows))) {
+        all.push(case(RowWise { width, rows }));
     }
     all.extend([(256, 1), (2304, 3)].map(|(width, rows)| case(Formed { width, rows })));
     all.extend([1, 4095, 4096, 4097, 10_000].map(|n| case(Largest { n })));
