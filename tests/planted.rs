@@ -30,7 +30,7 @@ use cases::{Case, all};
 /// In a process that shall run one fault: its number and the folder for what is compiled.
 const PLANTED: [&str; 2] = ["PLANTED_FAULT", "PLANTED_FOLDER"];
 /// What stands in front of what such a process has noticed.
-const NOTICED: &str = "noticed ";
+const NOTICED: &str = "noticed in order ";
 /// What it says if it came to its end.
 const THROUGH: &str = "all cases were run";
 /// What a process says whose kernel faults.
@@ -112,7 +112,8 @@ fn differences(rebuilt: &Rebuilt, on: On, seed: u32, cases: &[Case]) -> Vec<Stri
 
 /// Compiles a fault and says what notices it; `None`: the kernels as they are, and every case that some fault asks for.
 fn plant(fault: Option<&Fault>, folder: &Path) {
-    let asked: Vec<On> = fault.map_or_else(|| every_fault().map(|fault| fault.on).collect(), |fault| vec![fault.on]);
+    let as_they_are = || every_fault().map(|fault| On { seeds: &[0], ..fault.on }).collect();
+    let asked: Vec<On> = fault.map_or_else(as_they_are, |fault| vec![fault.on]);
     let mut units: Vec<_> = asked.iter().flat_map(|on| on.units).copied().collect();
     units.sort_unstable();
     units.dedup();
