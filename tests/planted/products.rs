@@ -147,12 +147,6 @@ pub const FAULTS: &[Fault] = &[
         ["d[1] = d[3] = (i32)first.y;", "d[1] = d[3] = (i32)first.x;"],
     ),
     fault(
-        "tensor product: sums are overwritten while others read",
-        MMA.shuffled(),
-        "product_mma.cu",
-        ["        __syncwarp();\n        store(total, area);", "        store(total, area);"],
-    ),
-    fault(
         "tensor product: sums are not waited for",
         MMA_SMALL.shuffled(),
         "product_mma.cu",
