@@ -59,11 +59,10 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
         if (lane() == 0) shared_sum = sum;
     }
     __syncthreads();
-    if (threadIdx.x >= used) return;
-    u32 rank = row * used + threadIdx.x;
-    float weight = weights[rank];
-    weights[rank] = mul(renormalize ? divide(weight, shared_sum) : weight, scale);
-    if (alone) {
+    for (u32 rank = row * used + threadIdx.x; rank < (row + 1) * used; rank += blockDim.x) {
+        float weight = weights[rank];
+        weights[rank] = mul(renormalize ? divide(weight, shared_sum) : weight, scale);
+        if (!alone) continue;
         enter[rank] = 0;
         place[rank] = rank;
         groups[rank] = make_uint4(experts[rank], rank, 1, 0);

@@ -67,7 +67,8 @@ pub fn all() -> Vec<Case> {
             all.push(case(Recur { shape, passes }));
         }
     }
-    for (experts, used, n) in [(4, 2, 1), (8, 8, 3), (64, 8, 5), (256, 8, 1), (256, 8, 17), (300, 3, 40)] {
+    for (experts, used, n) in [(4, 2, 1), (8, 8, 3), (64, 8, 5), (256, 8, 1), (256, 8, 17), (300, 3, 40), (300, 290, 1)]
+    {
         for (format, down) in [(Format::Q3_K, Format::Q4_K), (Format::Q8_0, Format::Q8_0), (Format::BF16, Format::F32)]
         {
             for fused in [false, true] {

@@ -299,7 +299,7 @@ pub const FAULTS: &[Fault] = &[
         "router: the sum is not waited for",
         ROUTES.shuffled(),
         "moe.cu",
-        ["    __syncthreads();\n    if (threadIdx.x >= used) return;", "    if (threadIdx.x >= used) return;"],
+        ["    __syncthreads();\n    for (u32 rank = row * used", "    for (u32 rank = row * used"],
     ),
     fault(
         "grouping: sums over experts do not wait",

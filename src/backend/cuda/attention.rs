@@ -61,7 +61,7 @@ impl Kv {
             return Err(Error::new(text));
         }
         let stride = shape.kv_width() * format.bytes();
-        let room = || die.name(die.driver().allocate(positions * stride)).map_err(|e| e.about("--ctx"));
+        let room = || die.name(die.driver().allocate(positions * stride));
         Ok(Kv { die: die.index(), k: room()?, v: room()?, format, stride })
     }
 

@@ -10,14 +10,15 @@ use kernels::{Address, Allocation};
 
 use super::Cuda;
 use super::die::{Die, Launch};
+use super::moe::EXPERTS;
 use super::pack;
 use super::pass::{CudaPass, Span};
 use super::product::{self, Job, Places};
 use super::rows::{BLOCKS, Form, Rows, form_of};
-use crate::Result;
 use crate::backend::MatrixShape;
 use crate::gguf::Bytes;
 use crate::quant::Format;
+use crate::{Error, Result};
 
 /// A weight tensor: the file's pages, and, unless it is only looked up, its packed form on a die.
 pub struct Matrix {
@@ -49,8 +50,11 @@ impl Matrix {
     /// A tensor on `die`.
     ///
     /// # Errors
-    /// If the die's memory does not suffice.
+    /// If the die's memory does not suffice, or there are more experts than can be sorted.
     pub fn upload(die: &Die, shape: MatrixShape, format: Format, data: Bytes) -> Result<Matrix> {
+        if shape.count > EXPERTS {
+            return Err(Error::new(format!("{} experts: CUDA devices take up to {EXPERTS}", shape.count)));
+        }
         die.name(die.driver().prepare(&product::kernels(format, die.driver().architecture())))?;
         let mut matrix = Matrix::on_host(shape, format, data);
         matrix.pack(die)?;

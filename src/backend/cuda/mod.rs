@@ -106,8 +106,9 @@ impl Cuda {
         result.unwrap_or_else(|error| std::panic::resume_unwind(Box::new(error)))
     }
 
-    /// Runs what was written down; results are not waited for.
-    fn run(&self, tape: Tape) -> Result<()> {
+    /// Runs what was written down. Whether the caller waits for a result behind it is `awaited`: if not, and rows went from die
+    /// to die, this waits, for the next pass may overwrite what a die still reads from another.
+    fn run(&self, tape: Tape, awaited: bool) -> Result<()> {
         let cut = tape.stages.iter().filter(|stage| !stage.joint);
         let rows = cut.clone().map(|stage| stage.rows).min().unwrap_or(1);
         let several = self.dies.iter().filter(|die| cut.clone().any(|s| s.die == die.index())).count() > 1;
@@ -116,8 +117,9 @@ impl Cuda {
             *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((rows, blocks, Instant::now()));
         }
         let done = pair::run(&self.dies, &tape.stages, blocks);
-        if tape.held.iter().any(|memory| Arc::strong_count(memory) == 1) {
-            // What goes now, other dies may still read.
+        // Memory that goes now, other dies may still read as well.
+        let goes = tape.held.iter().any(|memory| Arc::strong_count(memory) == 1);
+        if goes || !awaited && tape.crosses() {
             self.finish()?;
         }
         done
@@ -276,7 +278,7 @@ impl Backend for Cuda {
     fn pass<R>(&self, body: impl FnOnce(&CudaPass<'_>) -> R) -> R {
         let pass = CudaPass::new(self);
         let result = body(&pass);
-        pass.run();
+        pass.run(false);
         result
     }
 }

@@ -5,7 +5,6 @@
 //! The host never learns which experts were chosen: as many groups are launched as there can be, and those beyond the chosen ones
 //! end at once.
 
-use std::cell::Cell;
 use std::ops::Range;
 
 use kernels::{Address, Allocation, Arg, Kernel};
@@ -13,7 +12,7 @@ use kernels::{Address, Allocation, Arg, Kernel};
 use super::Cuda;
 use super::die::{Die, Launch, Room};
 use super::matmul::{Input, Matrix, Product, multiply};
-use super::norm::swiglu_at;
+use super::norm::swiglu;
 use super::pass::{CudaPass, Span, flag, grid, int, kernel};
 use super::product::{Job, Places};
 use super::rows::{BLOCKS, Form, Rows, form_of};
@@ -28,13 +27,13 @@ const COMBINE: Kernel = kernel("moe", "combine");
 pub const KERNELS: [Kernel; 3] = [ROUTE, GROUP, COMBINE];
 
 /// Experts that `group` sorts, at most (moe.cu).
-const EXPERTS: usize = 1024;
+pub const EXPERTS: usize = 1024;
 
 /// The routing of passes: what is between [`CudaPass::route_rows`] and [`CudaPass::expert_rows`].
 #[derive(Default)]
 pub struct Routes {
-    used: Cell<usize>,
-    experts: Cell<usize>,
+    used: usize,
+    experts: usize,
     /// On each die: bytes of expert weights read so far.
     read: Vec<(usize, Allocation)>,
 }
@@ -180,10 +179,11 @@ impl Mixture {
         let places = |enter| Places::Grouped { groups, count, enter, most, largest: rows, places: pairs };
         self.enter(die, range.start, [gate, up], places(table.enter))?;
         let hidden = self.hidden(die, pairs)?;
-        swiglu_at(die, (gate, up), hidden, (pairs, self.ff))?;
+        let span = |at| Span { at, width: self.ff };
+        swiglu(die, (span(gate), span(up)), hidden, 0..pairs)?;
         let input = match form_of(self.formats[2]) {
             Some(which) => Input::Int8(hidden[which]),
-            None => Input::Float(Span { at: gate, width: self.ff }),
+            None => Input::Float(span(gate)),
         };
         let job = Job { out: down, ..self.matrices[2] };
         let (format, cols) = (self.formats[2], self.ff);
@@ -233,8 +233,7 @@ impl CudaPass<'_> {
         assert!(router.rows() <= EXPERTS, "at most {EXPERTS} experts are sorted");
         // What the last choice left on the die is used up first.
         self.mix_now();
-        routes.used.set(how.used);
-        routes.experts.set(router.rows());
+        (routes.used, routes.experts) = (how.used, router.rows());
         let (die, format) = (router.die(), router.format());
         let input = self.input(x, format, die);
         let router = Router { matrix: router.job(0), format, input, cols: x.width(), how, bytes: router.bytes() };
@@ -255,14 +254,14 @@ impl CudaPass<'_> {
             inputs,
             width: x.width(),
             ff: down.cols(),
-            used: routes.used.get(),
-            experts: routes.experts.get(),
+            used: routes.used,
+            experts: routes.experts,
             out: out.width(),
         };
         self.push(die, rows, move |die: &Die, range: Range<usize>| mixture.run(die, range));
         let bytes = matrices.iter().map(|matrix| matrix.bytes() / matrix.count()).sum();
         let out = self.write(out, rows, die);
-        self.mix_later(Mixed { die, rows, used: routes.used.get(), bytes, counter, out });
+        self.mix_later(Mixed { die, rows, used: routes.used, bytes, counter, out });
     }
 
     /// Sums the experts' outputs in rank order, and adds a shared expert's where there is one: its input row, gate and output.

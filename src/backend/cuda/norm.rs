@@ -41,16 +41,17 @@ pub(super) fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
     [a, b, c, d, e, f]
 }
 
-/// The int8 forms of hidden rows that stand in scratch memory: `swiglu` over `rows` rows of `width`.
-pub fn swiglu_at(
+/// `gate = silu(gate) · up` in the rows of `range`, and their int8 forms.
+pub(super) fn swiglu(
     die: &Die,
-    (gate, up): (Address, Address),
+    (gate, up): (Span, Span),
     forms: [Form; 2],
-    (rows, width): (usize, usize),
+    range: Range<usize>,
 ) -> kernels::Result<()> {
-    let mut args = vec![Arg::At(gate), Arg::At(up), int(width)];
-    args.extend(both(forms, width, 0));
-    let (grid, bytes) = (grid([width.div_ceil(SPAN), rows, 1], 256, 4 * SPAN), 12 * rows * width);
+    let (width, from) = (gate.width, range.start);
+    let mut args = vec![gate.row(from), up.row(from), int(width)];
+    args.extend(both(forms, width, from));
+    let (grid, bytes) = (grid([width.div_ceil(SPAN), range.len(), 1], 256, 4 * SPAN), 12 * range.len() * width);
     die.launch(Launch { stage: "swiglu", kernel: SWIGLU, grid, args: &args, bytes })
 }
 
@@ -125,17 +126,11 @@ impl CudaPass<'_> {
 
     pub(super) fn swiglu_rows(&self, gate: &mut Rows, up: &Rows) {
         assert_eq!((gate.width(), gate.len()), (up.width(), up.len()), "gate and up are of one shape");
-        let (die, rows, width) = (up.last(), gate.len(), gate.width());
+        let (die, rows) = (up.last(), gate.len());
         let (_, up) = (self.read(gate, die), self.read(up, die));
         let span = self.write(gate, rows, die);
         let forms = self.forms(gate, die);
-        self.push(die, rows, move |die: &Die, range: Range<usize>| {
-            let from = range.start;
-            let mut args = vec![span.row(from), up.row(from), int(width)];
-            args.extend(both(forms, width, from));
-            let (grid, bytes) = (grid([width.div_ceil(SPAN), range.len(), 1], 256, 4 * SPAN), 12 * range.len() * width);
-            die.launch(Launch { stage: "swiglu", kernel: SWIGLU, grid, args: &args, bytes })
-        });
+        self.push(die, rows, move |die: &Die, range: Range<usize>| swiglu(die, (span, up), forms, range));
     }
 
     pub(super) fn add_gated_rows(&self, x: &Rows, gate: &Vector, y: &Rows, out: &mut Rows) {
@@ -160,7 +155,7 @@ impl CudaPass<'_> {
         let (die, rows, width) = (x.last(), x.len(), x.width());
         let x = self.read(x, die);
         self.push(die, rows, move |die: &Die, range: Range<usize>| best_of(die, x, range, width));
-        self.run();
+        self.run(true);
         let mut best = vec![0; rows];
         let holder = self.die(die);
         let got = holder
@@ -184,7 +179,7 @@ impl CudaPass<'_> {
             let grid = grid([parts, 1, 1], 256, 0);
             die.launch(Launch { stage: "confidence", kernel: MASSES, grid, args: &args, bytes: 4 * width })
         });
-        self.run();
+        self.run(true);
         let mut masses = vec![0.0f32; parts];
         let holder = self.die(die);
         let got = holder

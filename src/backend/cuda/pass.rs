@@ -214,12 +214,12 @@ impl<'p> CudaPass<'p> {
         self.read_unsettled(x, die)
     }
 
-    /// Runs what is written down.
-    pub(super) fn run(&self) {
+    /// Runs what is written down; `awaited` if a result behind it is waited for.
+    pub(super) fn run(&self, awaited: bool) {
         self.mix_now();
         self.settle();
         let tape = std::mem::take(&mut *self.tape.borrow_mut());
         self.tape.borrow_mut().joint = tape.joint;
-        self.cuda.must(self.cuda.run(tape));
+        self.cuda.must(self.cuda.run(tape, awaited));
     }
 }

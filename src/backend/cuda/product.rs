@@ -6,6 +6,7 @@
 use kernels::{Address, Arg, Grid, Kernel};
 
 use super::pack;
+use super::pass::int;
 use crate::quant::Format;
 
 /// Matrices that one launch can multiply.
@@ -257,13 +258,6 @@ fn which(places: Places) -> [Arg; 4] {
     match places {
         Places::Dense { rows } => [Arg::At(0), Arg::At(0), Arg::At(0), int(rows)],
         Places::Grouped { groups, count, enter, .. } => [Arg::At(groups), Arg::At(count), Arg::At(enter), int(0)],
-    }
-}
-
-fn int(value: usize) -> Arg {
-    match i32::try_from(value) {
-        Ok(value) => Arg::Int(value),
-        Err(_) => panic!("{value} as an argument of a kernel"),
     }
 }
 

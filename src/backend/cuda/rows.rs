@@ -3,7 +3,7 @@
 //! Owns: where a pass's rows are valid: on which dies, or still on the host; their int8 forms. Refuses to know: what the rows
 //! mean, and when they travel (`pass`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,14 +41,15 @@ pub struct Wanted([AtomicBool; 2]);
 /// `[rows][width]` f32 of a pass.
 pub struct Rows {
     width: usize,
-    len: Cell<usize>,
+    len: usize,
+    /// Rows travel to a die, and get forms there, when somebody reads them.
     homes: RefCell<Vec<Home>>,
     /// The values, where they came from the host and may not be on a die yet.
-    host: RefCell<Option<Arc<Vec<f32>>>>,
+    host: Option<Arc<Vec<f32>>>,
     /// The die that wrote last.
-    last: Cell<usize>,
+    last: usize,
     /// Forms that were ever asked of rows made like these: whoever writes them makes those on the way.
-    wanted: RefCell<Arc<Wanted>>,
+    wanted: Arc<Wanted>,
 }
 
 /// The rows on one die.
@@ -72,11 +73,11 @@ impl Rows {
         assert!(width > 0, "rows have a width");
         Rows {
             width,
-            len: Cell::new(0),
+            len: 0,
             homes: RefCell::new((0..dies).map(|_| Home::default()).collect()),
-            host: RefCell::new(None),
-            last: Cell::new(0),
-            wanted: RefCell::default(),
+            host: None,
+            last: 0,
+            wanted: Arc::default(),
         }
     }
 
@@ -87,12 +88,12 @@ impl Rows {
 
     /// Rows of the current pass.
     pub fn len(&self) -> usize {
-        self.len.get()
+        self.len
     }
 
     /// The die that wrote them last.
     pub fn last(&self) -> usize {
-        self.last.get()
+        self.last
     }
 
     /// Whether they are valid on `die`.
@@ -102,20 +103,20 @@ impl Rows {
 
     /// The values, if they came from the host.
     pub fn host(&self) -> Option<Arc<Vec<f32>>> {
-        self.host.borrow().clone()
+        self.host.clone()
     }
 
     /// Takes values from the host; they go to a die when one reads them.
     pub fn load(&mut self, values: Vec<f32>) {
         assert!(values.len().is_multiple_of(self.width), "whole rows are loaded");
-        self.len.set(values.len() / self.width);
+        self.len = values.len() / self.width;
         self.forget();
-        *self.host.borrow_mut() = Some(Arc::new(values));
+        self.host = Some(Arc::new(values));
     }
 
-    fn forget(&self) {
-        *self.host.borrow_mut() = None;
-        for home in self.homes.borrow_mut().iter_mut() {
+    fn forget(&mut self) {
+        self.host = None;
+        for home in self.homes.get_mut() {
             home.valid = false;
             home.forms.iter_mut().flatten().for_each(|form| form.valid = false);
         }
@@ -144,11 +145,11 @@ impl Rows {
     /// # Errors
     /// If the die's memory does not suffice.
     pub fn write(&mut self, len: usize, die: &Die, held: &mut Held) -> kernels::Result<Address> {
-        self.len.set(len);
+        self.len = len;
         let at = self.place(die, held)?;
         self.forget();
         self.arrive(die);
-        self.last.set(die.index());
+        self.last = die.index();
         Ok(at)
     }
 
@@ -174,18 +175,18 @@ impl Rows {
 
     /// Notes who writes them: the same one will be asked for the same forms again.
     pub fn made_by(&mut self, wanted: &Arc<Wanted>) {
-        *self.wanted.borrow_mut() = wanted.clone();
+        self.wanted = wanted.clone();
     }
 
     /// The forms that whoever writes these rows should make on the way: room for each on `die`, noted as valid. Those that
-    /// nobody wants, or that do not fit the width, are of zeros.
+    /// nobody wants are of zeros.
     ///
     /// # Errors
     /// If the die's memory does not suffice.
     pub fn forms(&self, die: &Die, held: &mut Held) -> kernels::Result<[Form; 2]> {
         let mut forms = [Form::default(); 2];
         for (which, form) in forms.iter_mut().enumerate() {
-            if self.wanted.borrow().0[which].load(Ordering::Relaxed) {
+            if self.wanted.0[which].load(Ordering::Relaxed) {
                 *form = self.form(which, die, held)?.1;
             }
         }
@@ -199,7 +200,7 @@ impl Rows {
     pub fn form(&self, which: usize, die: &Die, held: &mut Held) -> kernels::Result<(bool, Form)> {
         let (width, len) = (self.width, self.len());
         assert!(width.is_multiple_of(BLOCKS[which]), "rows of {width} fall into blocks of {}", BLOCKS[which]);
-        self.wanted.borrow().0[which].store(true, Ordering::Relaxed);
+        self.wanted.0[which].store(true, Ordering::Relaxed);
         let mut homes = self.homes.borrow_mut();
         let slot = &mut homes[die.index()].forms[which];
         if slot.as_ref().is_none_or(|form| form.capacity < len) {
@@ -221,7 +222,7 @@ impl Rows {
     /// If the device failed.
     pub fn read(&self, dies: &[Die], row: usize, out: &mut Vec<f32>) -> crate::Result<()> {
         assert!(row < self.len(), "a row of the pass");
-        if let Some(host) = &*self.host.borrow() {
+        if let Some(host) = &self.host {
             out.extend_from_slice(&host[row * self.width..][..self.width]);
             return Ok(());
         }

@@ -68,6 +68,12 @@ pub struct Tape {
 }
 
 impl Tape {
+    /// Whether rows go from die to die.
+    pub fn crosses(&self) -> bool {
+        let arrivals = self.stages.iter().flat_map(|stage| &stage.arrivals);
+        arrivals.into_iter().any(|arrival| matches!(arrival.from, Source::Die { .. }))
+    }
+
     /// Appends a command over `rows` rows on `die`.
     pub fn push(&mut self, die: &Die, rows: usize, command: Command) {
         self.stage(die, rows).commands.push(command);
