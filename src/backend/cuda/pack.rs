@@ -45,7 +45,7 @@ enum Codes {
 struct Layout {
     codes: Codes,
     /// Taken from a code for the weight, unless codes go through a table.
-    centre: i16,
+    centre: u8,
     low: usize,
     high: usize,
     scales: usize,
@@ -55,7 +55,7 @@ struct Layout {
 }
 
 impl Layout {
-    fn of(format: Format) -> Layout {
+    const fn of(format: Format) -> Layout {
         let (codes, centre, scales, head) = match format {
             Format::Q8_0 => (Codes::Bytes, 128, 0, 2),
             Format::Q4_0 => (Codes::Nibbles, 8, 0, 2),
@@ -70,7 +70,7 @@ impl Layout {
             Format::Q5_K => (Codes::Five, 0, 2, 4),
             Format::Q6_K => (Codes::Six, 32, 2, 2),
             Format::IQ4_XS => (Codes::Table, 0, 1, 2),
-            Format::F32 | Format::F16 | Format::BF16 => panic!("{format} is not packed"),
+            Format::F32 | Format::F16 | Format::BF16 => panic!("floats are not packed"),
         };
         let (low, high) = match codes {
             Codes::Crumbs => (8, 0),
@@ -84,12 +84,12 @@ impl Layout {
     }
 
     /// Bytes of a group's row.
-    fn group(&self) -> usize {
+    const fn group(&self) -> usize {
         self.low + self.high + self.scales
     }
 
     /// Bytes of a block's row.
-    fn block(&self) -> usize {
+    const fn block(&self) -> usize {
         self.groups * self.group() + self.head
     }
 }
@@ -147,32 +147,31 @@ pub fn pack<E>(
 
 /// Packs some tiles of rows.
 fn pack_rows(format: Format, row_bytes: usize, rows: &[u8], packed: &mut [u8]) {
-    let layout = Layout::of(format);
-    let tile = row_bytes / format.block_bytes() * TILE * layout.block();
+    let tile = row_bytes / format.block_bytes() * TILE * Layout::of(format).block();
     packed.par_chunks_exact_mut(tile).zip(rows.par_chunks(TILE * row_bytes)).for_each(|(tile, rows)| {
         tile.fill(0);
         with_block!(format, B => {
             for (r, row) in rows.chunks_exact(row_bytes).enumerate() {
-                pack_row::<B>(&layout, bytemuck::cast_slice(row), r, tile);
+                pack_row::<B>(bytemuck::cast_slice(row), r, tile);
             }
         }, else => unreachable!("{format} is not packed"));
     });
 }
 
 /// Puts row `r` of a tile in its place.
-fn pack_row<B: Block>(layout: &Layout, row: &[B], r: usize, tile: &mut [u8]) {
+fn pack_row<B: Block>(row: &[B], r: usize, tile: &mut [u8]) {
+    // A constant, so that every format has code of its own, without choices in the loops.
+    let layout = const { Layout::of(B::FORMAT) };
     let (mut q, mut scale, mut min) = ([0; 256], [0; 16], [0; 16]);
     let subs = B::LEN / B::SUB;
     let mut codes = [0; 32];
     for (block, mut to) in row.iter().zip(tile.chunks_exact_mut(TILE * layout.block())) {
         let scales = block.unpack(&mut q[..B::LEN], &mut scale[..subs], &mut min[..subs]);
-        for g in 0..layout.groups {
+        for (g, q) in q[..B::LEN].as_chunks::<32>().0.iter().enumerate() {
             if layout.codes == Codes::Table {
                 table_codes(bytemuck::bytes_of(block), layout.groups, g, &mut codes);
             } else {
-                for (code, q) in codes.iter_mut().zip(&q[32 * g..]) {
-                    *code = (i16::from(*q) + layout.centre) as u8;
-                }
+                codes = q.map(|q| (q as u8).wrapping_add(layout.centre));
             }
             let (low, high) = planes(layout.codes, &codes);
             place(&mut to, r, &low[..layout.low]);
@@ -192,6 +191,7 @@ fn pack_row<B: Block>(layout: &Layout, row: &[B], r: usize, tile: &mut [u8]) {
 }
 
 /// Writes a row's bytes of a plane that stands for 32 rows, in pieces of up to 16 bytes a row; leaves what is behind it.
+#[inline(always)]
 fn place(to: &mut &mut [u8], r: usize, bytes: &[u8]) {
     for piece in bytes.chunks(16) {
         let (plane, behind) = std::mem::take(to).split_at_mut(TILE * piece.len());
@@ -219,39 +219,53 @@ fn head(block: &[u8], (d, dmin): (f32, f32), len: usize) -> [u8; 4] {
     [a, b, c, e]
 }
 
-/// The planes of 32 codes: see quant.cuh for what is where.
-fn planes(kind: Codes, code: &[u8; 32]) -> ([u8; 32], [u8; 8]) {
-    let (mut low, mut high) = ([0; 32], [0; 8]);
+/// The planes of 32 codes, four codes at a time in a word: see quant.cuh for what is where.
+#[inline(always)]
+fn planes(kind: Codes, codes: &[u8; 32]) -> ([u8; 32], [u8; 8]) {
+    // Of every byte the lowest bits.
+    const ONE: u32 = 0x0101_0101;
+    const TWO: u32 = 0x0303_0303;
+    const FOUR: u32 = 0x0f0f_0f0f;
+    let mut word = [0; 8];
+    for (word, four) in word.iter_mut().zip(codes.as_chunks::<4>().0) {
+        *word = u32::from_le_bytes(*four);
+    }
+    let (mut low, mut high) = ([0u32; 8], [0u32; 2]);
     match kind {
-        Codes::Bytes => low = *code,
+        Codes::Bytes => low = word,
         Codes::Table => {
-            for (low, pair) in low.iter_mut().zip(code.as_chunks::<2>().0) {
-                *low = pair[0] | pair[1] << 4;
+            for (low, two) in low.iter_mut().zip(word.as_chunks::<2>().0) {
+                let [a, b] = two.map(pairs);
+                *low = a | b << 16;
             }
         }
         Codes::Crumbs | Codes::Three => {
-            for (j, low) in low[..8].iter_mut().enumerate() {
-                let at = j / 4 * 16 + j % 4;
-                let [a, b, c, d] = [at, at + 8, at + 4, at + 12].map(|i| code[i] & 3);
-                *low = a | b << 2 | c << 4 | d << 6;
+            for (low, four) in low.iter_mut().zip(word.as_chunks::<4>().0) {
+                let [a, b, c, d] = four.map(|word| word & TWO);
+                *low = a | c << 2 | b << 4 | d << 6;
             }
         }
         Codes::Nibbles | Codes::Five | Codes::Six => {
-            for (j, low) in low[..16].iter_mut().enumerate() {
-                let at = j / 4 * 8 + j % 4;
-                *low = (code[at] & 15) | (code[at + 4] & 15) << 4;
+            for (low, two) in low.iter_mut().zip(word.as_chunks::<2>().0) {
+                let [a, b] = two.map(|word| word & FOUR);
+                *low = a | b << 4;
             }
         }
     }
-    for (i, code) in code.iter().enumerate() {
-        let (byte, word) = (i % 4, i / 4);
+    for (i, word) in word.iter().enumerate() {
         match kind {
             // Word j of the nibbles takes bits 2 and 6 of byte b after a shift that brings them there.
-            Codes::Three => high[byte] |= (code >> 2) << (4 * (word % 2) + [2, 3, 0, 1][word / 2]),
-            Codes::Five => high[byte] |= (code >> 4) << ((4 + word) % 8),
-            Codes::Six => high[word / 4 * 4 + byte] |= (code >> 4) << ((4 + 2 * (word % 4)) % 8),
+            Codes::Three => high[0] |= (word >> 2 & ONE) << (4 * (i % 2) + [2, 3, 0, 1][i / 2]),
+            Codes::Five => high[0] |= (word >> 4 & ONE) << ((4 + i) % 8),
+            Codes::Six => high[i / 4] |= (word >> 4 & TWO) << ((4 + 2 * (i % 4)) % 8),
             _ => {}
         }
     }
-    (low, high)
+    (bytemuck::cast(low.map(u32::to_le)), bytemuck::cast(high.map(u32::to_le)))
+}
+
+/// Four nibbles, one a byte, side by side in the lower half.
+fn pairs(word: u32) -> u32 {
+    let two = (word | word >> 4) & 0x00ff_00ff;
+    (two | two >> 8) & 0xffff
 }
