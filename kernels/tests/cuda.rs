@@ -357,5 +357,5 @@ fn cards_are_listed() {
     assert_eq!(cuda::peers(0, 1), Ok(true));
     let file: PathBuf = fake.folder.path().join("libnvrtc.so");
     let found = cuda::compiler_for(Some(&file), 37, (11, 4)).unwrap();
-    assert_eq!((found.version, &*found.architectures, found.path), ((11, 8), [35, 37].as_slice(), file));
+    assert_eq!((found.version, &*found.architectures, found.path), ((11, 8), [35, 37, 61, 80].as_slice(), file));
 }
