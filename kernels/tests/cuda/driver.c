@@ -29,7 +29,8 @@ typedef struct {
 } Launch;
 typedef struct { char text[384]; const Entry *entry; } Function;
 
-typedef struct Context { int device, alive; struct Context *next; } Context;
+// `lost` is what every call returns once the device does not answer any more.
+typedef struct Context { int device, alive, lost; struct Context *next; } Context;
 typedef struct Stream Stream;
 typedef struct { Context *context; Stream *stream; uint64_t place; int alive; } Event;
 typedef struct Op {
@@ -43,6 +44,7 @@ typedef struct Op {
 struct Stream { Context *context; Op *first, *last; uint64_t asked, done; int eager, busy; Stream *next; };
 typedef struct Block { Context *context; size_t bytes; int host; struct Block *next; void *at; } Block;
 
+static Context *contexts;
 static Stream *streams;
 static Block *blocks;
 static _Thread_local Context *current;
@@ -50,8 +52,8 @@ static int devices = 2, architecture = 37, eager_next, peers_allowed, peers_wron
 static int contexts_alive, streams_alive, events_alive, modules_alive, allocations, launches, passed_directly, compilations;
 static size_t memory_size = (size_t)1 << 30, memory_used[2];
 static char failing[64], ran[4096], kinds[64], complaint[512];
-// The code of a call that fails, how many succeed before, and what everything returns once a device is lost.
-static int failing_code, failing_after, lost;
+// The code of a call that fails, how many succeed before, and the only device on which it does, if there is one.
+static int failing_code, failing_after, failing_on = -1;
 
 // The emulator's functions, if there are any.
 static const Entry *(*find_kernel)(const char *file, const char *variant, const char *name);
@@ -71,20 +73,22 @@ static Result complain(const char *what, Result code) {
 
 // Codes of the seven hundreds are those of a device that answers no more.
 static int fails(const char *call) {
-    if (strcmp(failing, call) || failing_after-- > 0) return 0;
+    int on = current ? current->device : -1;
+    if (strcmp(failing, call) || (failing_on >= 0 && failing_on != on) || failing_after-- > 0) return 0;
     failing_after = 0;
-    if (failing_code / 100 == 7) lost = failing_code;
+    if (failing_code / 100 == 7 && current) current->lost = failing_code;
     return 1;
 }
 #define ENTER(call) __attribute__((cleanup(unlock))) int held = pthread_mutex_lock(&lock); if (fails(call)) return failing_code
 #define IN_CONTEXT(call) ENTER(call); \
     if (!current || !current->alive) return complain(call ": no context", INVALID_CONTEXT); \
-    if (lost) return lost
+    if (current->lost) return current->lost
 
 // What tests ask and say.
 EXPORT void fake_fail(const char *call, int code) {
     snprintf(failing, sizeof failing, "%s", call);
-    failing_code = code, failing_after = lost = 0;
+    failing_code = code, failing_after = 0;
+    for (Context *c = contexts; c; c = c->next) c->lost = 0;
 }
 EXPORT void fake_eager(int eager) { eager_next = eager; }
 EXPORT void fake_peers(int allowed) { peers_allowed = allowed; }
@@ -104,29 +108,29 @@ EXPORT int fake_alive(void) {
 static void end_of_thread(void *used) { end_thread(); }
 
 // Runs a kernel; one that fails loses the device.
-static void compute(Op *op) {
+static void compute(Op *op, Context *context) {
     pthread_setspecific(at_end_of_thread, op);
-    uint64_t blocks = (uint64_t)op->launch.blocks[0] * op->launch.blocks[1] * op->launch.blocks[2];
-    for (uint64_t i = 0; i < blocks && !lost; i++) {
-        const char *message = fails("kernel") ? "as was asked for" : run_block(&op->launch, i);
-        if (!message) continue;
-        lost = LAUNCH_FAILED;
-        if (strcmp(failing, "kernel")) complain(message, 0);
-    }
     launches++;
+    int told = !strcmp(failing, "kernel") && (failing_on < 0 || failing_on == context->device) && failing_after-- <= 0;
+    if (told) context->lost = LAUNCH_FAILED;
+    uint64_t blocks = (uint64_t)op->launch.blocks[0] * op->launch.blocks[1] * op->launch.blocks[2];
+    for (uint64_t i = 0; i < blocks && !context->lost; i++) {
+        const char *message = run_block(&op->launch, i);
+        if (message) context->lost = complain(message, LAUNCH_FAILED);
+    }
 }
 
-static void perform(Op *op) {
-    if (lost) return;
+static void perform(Op *op, Context *context) {
+    if (context->lost) return;
     if (op->kind == COPY) memcpy(op->to, op->from, op->bytes);
     if (op->kind == FILL) memset(op->to, 0, op->bytes);
-    if (op->kind == RUN && op->launch.entry) compute(op);
+    if (op->kind == RUN && op->launch.entry) compute(op, context);
     else if (op->kind == RUN) strncat(ran, op->text, sizeof ran - strlen(ran) - 1);
 }
 
 static void take(Stream *s) {
     Op *op = s->first;
-    perform(op);
+    perform(op, s->context);
     s->first = op->next;
     if (!s->first) s->last = NULL;
     s->done++;
@@ -250,7 +254,8 @@ EXPORT Result cuCtxCreate_v2(Context **made, unsigned flags, int device) {
     ENTER("cuCtxCreate");
     *made = calloc(1, sizeof **made);
     (*made)->device = device, (*made)->alive = 1;
-    current = *made;
+    (*made)->next = contexts;
+    contexts = current = *made;
     contexts_alive++;
     return OK;
 }
@@ -267,6 +272,12 @@ EXPORT Result cuCtxDestroy_v2(Context *c) {
     contexts_alive--;
     if (current == c) current = NULL;
     return OK;
+}
+EXPORT Result cuCtxSynchronize(void) {
+    IN_CONTEXT("cuCtxSynchronize");
+    for (Stream *s = streams; s; s = s->next)
+        if (s->context == current) run(s, s->asked);
+    return current->lost;
 }
 EXPORT Result cuStreamCreate(Stream **made, unsigned flags) {
     IN_CONTEXT("cuStreamCreate");
@@ -288,7 +299,7 @@ EXPORT Result cuStreamSynchronize(Stream *s) {
     IN_CONTEXT("cuStreamSynchronize");
     if (s->context != current) return complain("cuStreamSynchronize", INVALID_CONTEXT);
     run(s, s->asked);
-    return lost;
+    return current->lost;
 }
 EXPORT Result cuEventCreate(Event **made, unsigned flags) {
     IN_CONTEXT("cuEventCreate");
@@ -306,7 +317,7 @@ EXPORT Result cuEventRecord(Event *e, Stream *s) {
 EXPORT Result cuEventSynchronize(Event *e) {
     IN_CONTEXT("cuEventSynchronize");
     if (e->stream) run(e->stream, e->place);
-    return lost;
+    return current->lost;
 }
 EXPORT Result cuEventElapsedTime(float *ms, Event *a, Event *b) {
     IN_CONTEXT("cuEventElapsedTime");
@@ -482,8 +493,8 @@ __attribute__((constructor)) static void begin(void) {
     eager_next = setting("FAKE_EAGER", 0);
     peers_allowed = setting("FAKE_PEERS", 0);
     memory_size = (size_t)setting("FAKE_MEMORY", 1024) << 20;
-    // cuLaunchKernel:719:1000 is a device that is lost at the launch after the thousandth.
-    if (getenv("FAKE_FAIL")) sscanf(getenv("FAKE_FAIL"), "%63[^:]:%d:%d", failing, &failing_code, &failing_after);
+    // cuLaunchKernel:719:1000:1 loses the second device at the launch after its thousandth.
+    if (getenv("FAKE_FAIL")) sscanf(getenv("FAKE_FAIL"), "%63[^:]:%d:%d:%d", failing, &failing_code, &failing_after, &failing_on);
     Dl_info here;
     char path[4096];
     if (!dladdr(&lock, &here) || !strrchr(here.dli_fname, '/')) return;
@@ -497,7 +508,7 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 __attribute__((destructor)) static void end(void) {
-    FILE *report = getenv("FAKE_REPORT") ? fopen(getenv("FAKE_REPORT"), "a") : NULL;
+    FILE *report = getenv("FAKE_REPORT") ? fopen(getenv("FAKE_REPORT"), "w") : NULL;
     if (!report) return;
     fprintf(report, "complaint %s\nalive %d\nlaunches %d\npassed directly %d\n", complaint, fake_alive(), launches, passed_directly);
     fclose(report);
