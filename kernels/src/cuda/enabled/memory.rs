@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys;
 
 use super::arena::{Arena, taken};
-use super::context::{Context, Handle, Stream, call, out_of_memory};
+use super::context::{Context, Handle, call, out_of_memory};
 use crate::driver::{Address, Allocation, Error, Result};
 
 /// Bytes of a slab; what is larger has one of its own.
@@ -21,14 +21,13 @@ const UNIT: u64 = 2 << 20;
 /// A device's memory.
 pub struct Memory {
     context: Arc<Context>,
-    stream: Arc<Stream>,
     arena: Mutex<Arena>,
 }
 
 impl Memory {
     /// Nothing yet. What is given back is free as soon as the stream has come there.
-    pub fn new(context: &Arc<Context>, stream: &Arc<Stream>) -> Arc<Memory> {
-        Arc::new(Memory { context: context.clone(), stream: stream.clone(), arena: Mutex::default() })
+    pub fn new(context: &Arc<Context>) -> Arc<Memory> {
+        Arc::new(Memory { context: context.clone(), arena: Mutex::default() })
     }
 
     fn arena(&self) -> MutexGuard<'_, Arena> {
@@ -96,8 +95,8 @@ impl Memory {
         if arena.slabs().count() > 1 {
             arena.remove(slab);
             // An error here is one of a lost device, which was reported by the call that met it.
-            let _ = self.stream.synchronize();
-            // SAFETY: nobody holds a piece of the slab, and the stream is past all that did.
+            let _ = self.context.synchronize();
+            // SAFETY: nobody holds a piece of the slab, and the device is past all that did.
             let _ = unsafe { call!(self.context, cuMemFree_v2(slab)) };
         }
     }
@@ -105,7 +104,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _ = self.stream.synchronize();
+        let _ = self.context.synchronize();
         for slab in self.arena().slabs() {
             // SAFETY: every piece holds the memory, so there is none.
             let _ = unsafe { call!(self.context, cuMemFree_v2(slab)) };
