@@ -133,7 +133,8 @@ impl Cuda {
     }
 
     fn finish(&self) -> Result<()> {
-        self.dies.iter().try_for_each(|die| die.name(die.driver().finish()))
+        // All of them, whichever has failed: what goes behind this, none may still read.
+        self.dies.iter().map(|die| die.name(die.driver().finish())).fold(Ok(()), Result::and)
     }
 
     fn home(&self, place: Place) -> &Die {
