@@ -215,6 +215,23 @@ fn cards_that_hand_over_something_else_are_not_trusted() {
 }
 
 #[test]
+fn memory_goes_back_behind_copies_for_a_device_that_was_lost() {
+    let Some(fake) = fake() else { return };
+    let [a, b] = [0, 1].map(|ordinal| fake.open(ordinal));
+    let (from, to) = (a.allocate(1 << 20).unwrap(), b.allocate(1 << 20).unwrap());
+    b.receive(&a, from.at, to.at, 1 << 20).unwrap();
+    fake.fail("cuEventRecord", 719);
+    assert!(b.record().is_err() && b.finish().is_err());
+    assert_eq!(a.finish(), Ok(()), "the other one answers");
+    drop((from, a));
+    assert_eq!(fake.text("fake_complaint"), "");
+    // It can give its own back only if it answers again, or with the process.
+    fake.fail("", 0);
+    drop((to, b));
+    settled(&fake);
+}
+
+#[test]
 fn a_device_receives_from_itself_and_from_no_other_kind() {
     let Some(fake) = fake() else { return };
     let device = fake.open(0);
@@ -325,6 +342,9 @@ fn what_fails_is_said_with_the_device_the_call_and_what_to_do() {
     let Error(e) = device.finish().unwrap_err();
     assert!(e.starts_with("cuda:0 (Tesla K80): cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): "), "{e}");
     assert!(e.contains("Xid") && e.contains("--device emu"), "{e}");
+    fake.fail("cuMemHostAlloc", 2);
+    let Err(Error(e)) = cuda::open(0, &fake.compiler()) else { panic!("it does not open") };
+    assert!(e.contains("OUT_OF_MEMORY (2): the system gives no more memory"), "{e}");
     fake.fail("cuInit", 100);
     let Error(e) = cuda::count().unwrap_err();
     assert!(e.contains("CUDA_ERROR_NO_DEVICE (100): the driver is there but shows no card"), "{e}");

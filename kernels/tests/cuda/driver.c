@@ -48,7 +48,7 @@ static Context *contexts;
 static Stream *streams;
 static Block *blocks;
 static _Thread_local Context *current;
-static int devices = 2, architecture = 37, eager_next, peers_allowed, peers_wrong;
+static int devices = 2, architectures[2] = {37, 37}, eager_next, peers_allowed, peers_wrong;
 static int contexts_alive, streams_alive, events_alive, modules_alive, allocations, launches, passed_directly, compilations;
 static size_t memory_size = (size_t)1 << 30, memory_used[2];
 static char failing[64], ran[4096], kinds[64], complaint[512];
@@ -241,8 +241,8 @@ EXPORT Result cuDriverGetVersion(int *version) { *version = fails("version") ? f
 EXPORT Result cuInit(unsigned flags) { ENTER("cuInit"); return flags ? INVALID_VALUE : OK; }
 EXPORT Result cuDeviceGetCount(int *count) { *count = devices; return OK; }
 EXPORT Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return ordinal < devices ? OK : 101; }
-EXPORT Result cuDeviceGetName(char *name, int len, int device) { snprintf(name, len, architecture == 37 ? "Tesla K80" : "Some Card"); return OK; }
-EXPORT Result cuDeviceGetAttribute(int *value, int which, int device) { *value = which == 75 ? architecture / 10 : which == 76 ? architecture % 10 : 0; return OK; }
+EXPORT Result cuDeviceGetName(char *name, int len, int device) { snprintf(name, len, architectures[device] == 37 ? "Tesla K80" : "Some Card"); return OK; }
+EXPORT Result cuDeviceGetAttribute(int *value, int which, int device) { *value = which == 75 ? architectures[device] / 10 : which == 76 ? architectures[device] % 10 : 0; return OK; }
 EXPORT Result cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = memory_size; return OK; }
 EXPORT Result cuDeviceGetPCIBusId(char *bus, int len, int device) { snprintf(bus, len, "0000:%02X:00.0", 10 + device); return OK; }
 EXPORT Result cuDeviceCanAccessPeer(int *can, int a, int b) { *can = peers_allowed && a != b; return OK; }
@@ -384,6 +384,7 @@ EXPORT Result cuModuleLoadDataEx(char **module, const char *image, unsigned coun
         snprintf(values[0], (size_t)values[1], "what the log says");
         return failing_code;
     }
+    int architecture = architectures[current->device];
     // Machine code runs on its own architecture, portable code on that and later ones.
     const char *machine = strstr(image, "--gpu-architecture=sm_"), *portable = strstr(image, "--gpu-architecture=compute_");
     if (machine ? atoi(machine + 22) != architecture : !portable || atoi(portable + 27) > architecture)
@@ -409,7 +410,7 @@ EXPORT Result cuModuleGetFunction(Function **function, const char *module, const
 // What is wrong with a launch, if anything.
 static const char *wrong(const Launch *l) {
     uint64_t threads = (uint64_t)l->threads[0] * l->threads[1];
-    if (l->entry->from > architecture) return "a kernel for later architectures";
+    if (l->entry->from > architectures[current->device]) return "a kernel for later architectures";
     if (!threads || threads > l->entry->threads) return "threads of a block";
     if (!l->blocks[0] || !l->blocks[1] || !l->blocks[2] || l->blocks[1] > 65535 || l->blocks[2] > 65535) return "blocks";
     if (l->shared > 48 << 10) return "shared memory";
@@ -489,7 +490,9 @@ EXPORT int nvrtcGetPTX(Program *p, char *code) { return nvrtcGetCUBIN(p, code); 
 static int setting(const char *name, int otherwise) { return getenv(name) ? atoi(getenv(name)) : otherwise; }
 
 __attribute__((constructor)) static void begin(void) {
-    architecture = setting("FAKE_ARCHITECTURE", 37);
+    // One number, or one for each.
+    const char *text = getenv("FAKE_ARCHITECTURE");
+    if (text && sscanf(text, "%d,%d", &architectures[0], &architectures[1]) == 1) architectures[1] = architectures[0];
     eager_next = setting("FAKE_EAGER", 0);
     peers_allowed = setting("FAKE_PEERS", 0);
     memory_size = (size_t)setting("FAKE_MEMORY", 1024) << 20;
