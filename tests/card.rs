@@ -123,6 +123,7 @@ fn everywhere() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
         ("cuda:0,0", vec![]),
         ("cuda:0,1", vec![("FAKE_ARCHITECTURE", "61")]),
         ("cuda:0", vec![("FAKE_ARCHITECTURE", "80")]),
+        ("cuda:0,1", vec![("FAKE_ARCHITECTURE", "61,37")]),
     ]
 }
 
@@ -176,6 +177,25 @@ fn what_a_command_does_by_itself_is_to_run_on_all_cards() {
     let dies: std::collections::BTreeSet<_> = profile.iter().map(|entry| entry["die"].as_u64().unwrap()).collect();
     assert_eq!(Vec::from_iter(dies), [0, 1]);
     assert!(profile.iter().all(|entry| entry["seconds"].as_f64().unwrap() > 0.0));
+}
+
+#[test]
+fn cards_that_cannot_be_used_are_left_out_and_named() {
+    let Some(folder) = cards() else { return };
+    let args = ["generate", "hi", "-n", "3"];
+    let processor = run(folder, PLAIN, &[&args[..], &["--device", "cpu"]].concat()).out;
+    let old = "verbatim: not running on cuda:1 (Some Card): no CUDA run-time compiler (libnvrtc) knows the card's";
+    let one = run(folder, &[("FAKE_ARCHITECTURE", "37,30")], &args).whole();
+    assert!(one.err.starts_with(old) && one.err.contains("\nverbatim: running on cuda:0 (Tesla K80)"), "{}", one.err);
+    let none = run(folder, &[("FAKE_ARCHITECTURE", "30")], &args).whole();
+    assert!(none.err.contains("running on the processor, for no graphics card can be used"), "{}", none.err);
+    assert_eq!((&one.out, &none.out, none.says("launches")), (&processor, &processor, "0"));
+    // Who names the cards means them.
+    let named = run(folder, &[("FAKE_ARCHITECTURE", "37,30")], &[&args[..], &["--device", "cuda"]].concat());
+    assert_eq!((named.code, named.says("alive")), (Some(2), "0"));
+    assert!(named.err.starts_with("verbatim: die 1: cuda:1 (Some Card): no CUDA run-time"), "{}", named.err);
+    let doctor = run(folder, &[("FAKE_ARCHITECTURE", "37,30")], &["doctor"]).whole();
+    assert!(doctor.out.ends_with("\nruns on  cuda:0, cpu\n"), "{}", doctor.out);
 }
 
 #[test]
