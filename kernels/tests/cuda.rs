@@ -275,11 +275,24 @@ fn memory_is_cut_from_slabs_and_given_back() {
 }
 
 #[test]
+fn matrices_of_most_of_a_slab_fill_the_memory() {
+    let Some(fake) = fake() else { return };
+    fake.say::<usize>("fake_memory", 800 << 20);
+    let device = fake.open(0);
+    let matrices: Vec<_> = (0..19).map(|_| device.allocate((39 << 20) + 5).unwrap()).collect();
+    // What is left of their slabs holds what is small.
+    let small: Vec<_> = (0..19).map(|_| device.allocate(1 << 19).unwrap()).collect();
+    assert!(device.memory().unwrap().0 > 40 << 20);
+    drop((matrices, small, device));
+    settled(&fake);
+}
+
+#[test]
 fn the_last_of_the_memory_is_used_and_more_is_refused_in_figures() {
     let Some(fake) = fake() else { return };
     fake.say::<usize>("fake_memory", 70 << 20);
     let device = fake.open(0);
-    let _slab = device.allocate(60 << 20).unwrap();
+    let _slab = device.allocate(64 << 20).unwrap();
     let _rest = device.allocate(6 << 20).unwrap();
     let Err(Error(e)) = device.allocate(33 << 20) else { panic!("there is no such memory") };
     assert!(e.starts_with("cuda:0 (Tesla K80): out of memory: 33 MiB") && e.contains("0 of 70 MiB are free"), "{e}");

@@ -12,8 +12,11 @@ use super::arena::{Arena, taken};
 use super::context::{Context, Handle, call, out_of_memory};
 use crate::driver::{Address, Allocation, Error, Result};
 
-/// Bytes of a slab; what is larger has one of its own.
+/// Bytes of a slab.
 const SLAB: u64 = 64 << 20;
+
+/// What is larger has a slab of its own, as small as it may be: a few such pieces would leave much of a usual one empty.
+const LARGE: u64 = 8 << 20;
 
 /// What the driver gives memory in units of.
 const UNIT: u64 = 2 << 20;
@@ -60,8 +63,7 @@ impl Memory {
     /// Adds a slab that holds `bytes`: a usual one, or, where that does not fit any more, one as small as it may be.
     fn grow(&self, arena: &mut Arena, bytes: usize) -> Result<()> {
         let least = taken(bytes).next_multiple_of(UNIT);
-        let mut sizes = vec![SLAB.max(least), least];
-        sizes.dedup();
+        let sizes = if least > LARGE { vec![least] } else { vec![SLAB, least] };
         self.context.enter()?;
         for size in &sizes {
             let mut at = 0;
