@@ -36,7 +36,7 @@ const UNITS: [(&str, &str); 18] = [
     ("product_mma", "Q8_0"),
 ];
 
-/// A prompt whose answer repeats much of it, so that drafts are accepted, and not all of them.
+/// A prompt of several micro-blocks.
 const COPY: &str = "Convert this CSV to JSON.\n\nname,city,age,id\nAda,Oslo,36,412\nLinus,Kyoto,54,730";
 
 /// Two cards that pass rows through the host's memory, and do everything as late as they may.
@@ -145,27 +145,17 @@ fn plain_decoding_has_the_logits_of_the_processor_on_every_kind_of_card() {
 }
 
 #[test]
-fn drafted_text_is_the_processors_on_every_kind_of_card() {
-    let Some(folder) = cards() else { return };
-    let args = ["generate", COPY, "-n", "40", "--json", "--draft", "suffix", "--device"];
-    let plain = run(folder, PLAIN, &["generate", COPY, "-n", "40", "--json", "--draft", "off", "--device", "cpu"]);
-    for (device, settings) in everywhere() {
-        let done = run(folder, &settings, &[&args[..], &[device]].concat()).whole();
-        let (found, counts) = (done.object(), done.object()["metrics"].clone());
-        assert_eq!(found["ids"], plain.object()["ids"], "{device} {settings:?}");
-        let [accepted, drafted] = ["accepted", "drafted"].map(|key| counts[key].as_u64().unwrap());
-        assert!(0 < accepted && accepted < drafted, "{device}: {accepted} of {drafted}");
-    }
-}
-
-#[test]
 fn every_drafter_gives_the_bits_of_the_processor_on_two_cards() {
     let Some(folder) = cards() else { return };
     let prompts = folder.join("ids.jsonl");
     fs::write(&prompts, serde_json::json!({"prompt_ids": [1, 2, 3]}).to_string()).unwrap();
     let args = ["check", "--device", "cuda:0,1", "--prompts", prompts.to_str().unwrap(), "-n", "2", "--json"];
-    let found = run(folder, PLAIN, &args).whole().object();
-    assert_eq!((&found["same"], &found["bits_differing"]), (&Value::Bool(true), &Value::from(0)), "{found}");
+    for settings in [PLAIN, &[("FAKE_EAGER", "1"), ("FAKE_PEERS", "1")]] {
+        let found = run(folder, settings, &args).whole().object();
+        assert_eq!((&found["same"], &found["bits_differing"]), (&Value::Bool(true), &Value::from(0)), "{found}");
+        // Drafts that are wrong are taken back.
+        assert!(found["groups"].as_array().unwrap().iter().any(|group| group["drafter"] == "wrong"), "{found}");
+    }
 }
 
 #[test]
