@@ -93,8 +93,8 @@ section machine
 if command -v nvidia-smi >/dev/null; then
     nvidia-smi --query-gpu=name,driver_version,pstate,clocks.sm,clocks.mem,power.limit,temperature.gpu --format=csv || true
 fi
-case "$("$verbatim" doctor --json)" in
-    *'"cuda:0"'*) ;;
+case "$("$verbatim" doctor | tail -n 1)" in
+    'runs on  cuda:0,'*) ;;
     *) fail "no card can be used here; what is missing, and how to get it, stands above" ;;
 esac
 
