@@ -215,6 +215,23 @@ fn cards_that_hand_over_something_else_are_not_trusted() {
 }
 
 #[test]
+fn memory_goes_back_behind_copies_for_a_device_that_was_lost() {
+    let Some(fake) = fake() else { return };
+    let [a, b] = [0, 1].map(|ordinal| fake.open(ordinal));
+    let (from, to) = (a.allocate(1 << 20).unwrap(), b.allocate(1 << 20).unwrap());
+    b.receive(&a, from.at, to.at, 1 << 20).unwrap();
+    fake.fail("cuEventRecord", 719);
+    assert!(b.record().is_err() && b.finish().is_err());
+    assert_eq!(a.finish(), Ok(()), "the other one answers");
+    drop((from, a));
+    assert_eq!(fake.text("fake_complaint"), "");
+    // It can give its own back only if it answers again, or with the process.
+    fake.fail("", 0);
+    drop((to, b));
+    settled(&fake);
+}
+
+#[test]
 fn a_device_receives_from_itself_and_from_no_other_kind() {
     let Some(fake) = fake() else { return };
     let device = fake.open(0);
@@ -258,11 +275,24 @@ fn memory_is_cut_from_slabs_and_given_back() {
 }
 
 #[test]
+fn matrices_of_most_of_a_slab_fill_the_memory() {
+    let Some(fake) = fake() else { return };
+    fake.say::<usize>("fake_memory", 800 << 20);
+    let device = fake.open(0);
+    let matrices: Vec<_> = (0..19).map(|_| device.allocate((39 << 20) + 5).unwrap()).collect();
+    // What is left of their slabs holds what is small.
+    let small: Vec<_> = (0..19).map(|_| device.allocate(1 << 19).unwrap()).collect();
+    assert!(device.memory().unwrap().0 > 40 << 20);
+    drop((matrices, small, device));
+    settled(&fake);
+}
+
+#[test]
 fn the_last_of_the_memory_is_used_and_more_is_refused_in_figures() {
     let Some(fake) = fake() else { return };
     fake.say::<usize>("fake_memory", 70 << 20);
     let device = fake.open(0);
-    let _slab = device.allocate(60 << 20).unwrap();
+    let _slab = device.allocate(64 << 20).unwrap();
     let _rest = device.allocate(6 << 20).unwrap();
     let Err(Error(e)) = device.allocate(33 << 20) else { panic!("there is no such memory") };
     assert!(e.starts_with("cuda:0 (Tesla K80): out of memory: 33 MiB") && e.contains("0 of 70 MiB are free"), "{e}");
@@ -325,6 +355,9 @@ fn what_fails_is_said_with_the_device_the_call_and_what_to_do() {
     let Error(e) = device.finish().unwrap_err();
     assert!(e.starts_with("cuda:0 (Tesla K80): cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719): "), "{e}");
     assert!(e.contains("Xid") && e.contains("--device emu"), "{e}");
+    fake.fail("cuMemHostAlloc", 2);
+    let Err(Error(e)) = cuda::open(0, &fake.compiler()) else { panic!("it does not open") };
+    assert!(e.contains("OUT_OF_MEMORY (2): the system gives no more memory"), "{e}");
     fake.fail("cuInit", 100);
     let Error(e) = cuda::count().unwrap_err();
     assert!(e.contains("CUDA_ERROR_NO_DEVICE (100): the driver is there but shows no card"), "{e}");
@@ -357,5 +390,5 @@ fn cards_are_listed() {
     assert_eq!(cuda::peers(0, 1), Ok(true));
     let file: PathBuf = fake.folder.path().join("libnvrtc.so");
     let found = cuda::compiler_for(Some(&file), 37, (11, 4)).unwrap();
-    assert_eq!((found.version, &*found.architectures, found.path), ((11, 8), [35, 37].as_slice(), file));
+    assert_eq!((found.version, &*found.architectures, found.path), ((11, 8), [35, 37, 61, 80].as_slice(), file));
 }

@@ -181,20 +181,42 @@ fn dies(args: &ModelArgs) -> Result<Option<Dies>> {
     }
 }
 
-/// All cards, if there are any that can be used. Where there is none, nothing is said.
+/// The cards that can be used, if there are any. Where there is none at all, nothing is said.
 fn cards_here() -> Option<Dies> {
-    match Dies::find(&Device::Cuda(Vec::new())) {
-        Ok(dies) => {
-            eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)");
-            Some(dies)
-        }
+    let count = match cuda::count() {
+        Ok(count) => count,
         Err(e) => {
             if Path::new(CONTROL).exists() {
                 eprintln!("verbatim: running on the processor, for the graphics card cannot be used: {e}");
             }
-            None
+            return None;
+        }
+    };
+    let compiler = cuda::Compiler::new(None, cache());
+    let (mut numbers, mut drivers) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        match usable(number, &compiler) {
+            Ok(driver) => {
+                numbers.push(number);
+                drivers.push(driver);
+            }
+            Err(e) => eprintln!("verbatim: not running on {e}"),
         }
     }
+    if drivers.is_empty() {
+        eprintln!("verbatim: running on the processor, for no graphics card can be used");
+        return None;
+    }
+    let dies = Dies { device: Device::Cuda(numbers), drivers };
+    eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)");
+    Some(dies)
+}
+
+/// A card for which kernels can be compiled.
+fn usable(number: usize, compiler: &cuda::Compiler) -> kernels::Result<Arc<dyn Driver>> {
+    let card = cuda::open(number, compiler)?;
+    Cuda::prepare(&card)?;
+    Ok(Arc::new(card))
 }
 
 /// Refuses `--split` for the processor.

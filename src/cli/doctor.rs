@@ -120,9 +120,13 @@ impl Machine<'_> {
         checks
     }
 
-    /// Whether what is needed to run on cards is there.
-    fn usable(&self, checks: &[Check]) -> bool {
-        self.cards.is_ok() && checks.iter().all(|check| check.status != Status::Missing)
+    /// The cards for which there is all that running on them needs.
+    fn usable(&self) -> impl Iterator<Item = &Card> {
+        let each = self.cards.iter().flat_map(|(driver, cards)| cards.iter().map(move |card| (*driver, card)));
+        each.filter(|(driver, card)| {
+            card.architecture >= cards::OLDEST && (self.compiler)(card.architecture, *driver).is_ok()
+        })
+        .map(|(_, card)| card)
     }
 }
 

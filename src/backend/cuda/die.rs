@@ -109,7 +109,7 @@ impl Die {
 
     /// Puts its name in front of what a driver says.
     pub fn name<T>(&self, result: kernels::Result<T>) -> Result<T> {
-        result.map_err(|e| device_error(&e).about(format!("die {} ({})", self.index, self.driver.describe())))
+        result.map_err(|e| device_error(&e).about(format!("die {}", self.index)))
     }
 
     /// At least `bytes` bytes of scratch memory. What was in them is gone if they had to grow.

@@ -85,9 +85,8 @@ impl Cuda {
     pub fn open(drivers: Vec<Arc<dyn Driver>>, split: &[usize]) -> Result<Cuda> {
         assert!(!drivers.is_empty(), "a model needs a die");
         let dies: Vec<Die> = drivers.into_iter().enumerate().map(|(i, driver)| Die::new(driver, i)).collect();
-        let always: Vec<_> = [&norm::KERNELS[..], &attention::KERNELS, &delta::KERNELS, &moe::KERNELS].concat();
         for die in &dies {
-            die.name(die.driver().prepare(&always))?;
+            die.name(Cuda::prepare(die.driver()))?;
         }
         let rates = dies.iter().map(|die| die.name(rate(die.driver()))).collect::<Result<_>>()?;
         Ok(Cuda {
@@ -98,6 +97,14 @@ impl Cuda {
             cut: Cut::default(),
             last: Mutex::new(None),
         })
+    }
+
+    /// Makes a device ready for what every model needs, which shows whether kernels can be compiled for it.
+    ///
+    /// # Errors
+    /// If they cannot, or the device fails.
+    pub fn prepare(driver: &dyn Driver) -> kernels::Result<()> {
+        driver.prepare(&[&norm::KERNELS[..], &attention::KERNELS, &delta::KERNELS, &moe::KERNELS].concat())
     }
 
     /// A value that only a failed device keeps back. In the middle of a pass there is nobody to hand an error to: it unwinds as
@@ -133,7 +140,8 @@ impl Cuda {
     }
 
     fn finish(&self) -> Result<()> {
-        self.dies.iter().try_for_each(|die| die.name(die.driver().finish()))
+        // All of them, whichever has failed: what goes behind this, none may still read.
+        self.dies.iter().map(|die| die.name(die.driver().finish())).fold(Ok(()), Result::and)
     }
 
     fn home(&self, place: Place) -> &Die {

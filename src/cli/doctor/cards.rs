@@ -12,7 +12,7 @@ use super::{Check, Machine, Status};
 use crate::cli::terminal::bytes;
 
 /// The oldest architecture that kernels are compiled for.
-const OLDEST: u32 = 37;
+pub const OLDEST: u32 = 37;
 
 /// Degrees Celsius at which cards begin to slow down.
 const HOT: u32 = 80;

@@ -17,9 +17,8 @@ fn word(status: Status) -> &'static str {
 }
 
 /// What a command would run on by itself, and what else could be named.
-fn runs_on(machine: &Machine, checks: &[Check]) -> Vec<String> {
-    let cards = machine.cards.iter().flat_map(|(_, cards)| cards);
-    let cards = cards.filter(|_| machine.usable(checks)).map(|card| format!("cuda:{}", card.ordinal));
+fn runs_on(machine: &Machine) -> Vec<String> {
+    let cards = machine.usable().map(|card| format!("cuda:{}", card.ordinal));
     cards.chain(["cpu".to_owned()]).collect()
 }
 
@@ -33,7 +32,7 @@ pub fn text(machine: &Machine, checks: &[Check]) -> String {
             let _ = writeln!(out, "{:<8} {:<width$}  -> {}", "", "", check.advice);
         }
     }
-    let _ = writeln!(out, "\nruns on  {}", runs_on(machine, checks).join(", "));
+    let _ = writeln!(out, "\nruns on  {}", runs_on(machine).join(", "));
     out
 }
 
@@ -43,5 +42,5 @@ pub fn json(machine: &Machine, checks: &[Check]) -> Value {
         json!({"what": check.what, "status": word(check.status), "found": check.found,
                "advice": Some(&check.advice).filter(|advice| !advice.is_empty())})
     };
-    json!({"checks": checks.iter().map(each).collect::<Vec<_>>(), "runs_on": runs_on(machine, checks)})
+    json!({"checks": checks.iter().map(each).collect::<Vec<_>>(), "runs_on": runs_on(machine)})
 }

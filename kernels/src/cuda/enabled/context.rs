@@ -93,6 +93,12 @@ impl Context {
         check(&self.name, call, result)
     }
 
+    /// Waits until all of its streams are empty: also those that copy out for another device, of which that one may be lost.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: the context lives.
+        unsafe { call!(self, cuCtxSynchronize()) }
+    }
+
     /// An event, recorded nowhere yet.
     pub fn mark(self: &Arc<Context>) -> Result<Mark> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -34,7 +34,7 @@ impl CudaDevice {
             uploads: Uploads::new(&context, &stream)?,
             downloads: Downloads::new(&context, &stream)?,
             code: Code::new(&context, compiler, driver),
-            memory: Memory::new(&context, &stream),
+            memory: Memory::new(&context),
             stream,
             context,
         })

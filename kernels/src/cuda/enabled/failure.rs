@@ -56,6 +56,9 @@ impl Failure {
 /// What to do about a code that a call returned, where we know.
 fn advice(code: u32, call: &str) -> Option<&'static str> {
     Some(match code {
+        2 if call == "cuMemHostAlloc" => {
+            "the system gives no more memory that cards may read by themselves: end what else holds memory of this machine"
+        }
         2 => {
             "the device's memory is full: end what else uses it, take a shorter context or a smaller model, or spread the \
              model over more devices"

@@ -9,11 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cudarc::driver::sys;
 
 use super::arena::{Arena, taken};
-use super::context::{Context, Handle, Stream, call, out_of_memory};
+use super::context::{Context, Handle, call, out_of_memory};
 use crate::driver::{Address, Allocation, Error, Result};
 
-/// Bytes of a slab; what is larger has one of its own.
+/// Bytes of a slab.
 const SLAB: u64 = 64 << 20;
+
+/// What is larger has a slab of its own, as small as it may be: a few such pieces would leave much of a usual one empty.
+const LARGE: u64 = 8 << 20;
 
 /// What the driver gives memory in units of.
 const UNIT: u64 = 2 << 20;
@@ -21,14 +24,13 @@ const UNIT: u64 = 2 << 20;
 /// A device's memory.
 pub struct Memory {
     context: Arc<Context>,
-    stream: Arc<Stream>,
     arena: Mutex<Arena>,
 }
 
 impl Memory {
     /// Nothing yet. What is given back is free as soon as the stream has come there.
-    pub fn new(context: &Arc<Context>, stream: &Arc<Stream>) -> Arc<Memory> {
-        Arc::new(Memory { context: context.clone(), stream: stream.clone(), arena: Mutex::default() })
+    pub fn new(context: &Arc<Context>) -> Arc<Memory> {
+        Arc::new(Memory { context: context.clone(), arena: Mutex::default() })
     }
 
     fn arena(&self) -> MutexGuard<'_, Arena> {
@@ -61,8 +63,7 @@ impl Memory {
     /// Adds a slab that holds `bytes`: a usual one, or, where that does not fit any more, one as small as it may be.
     fn grow(&self, arena: &mut Arena, bytes: usize) -> Result<()> {
         let least = taken(bytes).next_multiple_of(UNIT);
-        let mut sizes = vec![SLAB.max(least), least];
-        sizes.dedup();
+        let sizes = if least > LARGE { vec![least] } else { vec![SLAB, least] };
         self.context.enter()?;
         for size in &sizes {
             let mut at = 0;
@@ -96,8 +97,8 @@ impl Memory {
         if arena.slabs().count() > 1 {
             arena.remove(slab);
             // An error here is one of a lost device, which was reported by the call that met it.
-            let _ = self.stream.synchronize();
-            // SAFETY: nobody holds a piece of the slab, and the stream is past all that did.
+            let _ = self.context.synchronize();
+            // SAFETY: nobody holds a piece of the slab, and the device is past all that did.
             let _ = unsafe { call!(self.context, cuMemFree_v2(slab)) };
         }
     }
@@ -105,7 +106,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        let _ = self.stream.synchronize();
+        let _ = self.context.synchronize();
         for slab in self.arena().slabs() {
             // SAFETY: every piece holds the memory, so there is none.
             let _ = unsafe { call!(self.context, cuMemFree_v2(slab)) };

@@ -48,6 +48,14 @@ struct Staged {
     read: [Mark; 2],
 }
 
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // If this device was lost, nobody has waited for what the other writes into the buffer. An error here is one of a lost
+        // device, which was reported by the call that met it.
+        let _ = self.out.synchronize();
+    }
+}
+
 impl Ways {
     /// None yet.
     pub fn new(context: &Arc<Context>, stream: &Arc<Stream>) -> Ways {
