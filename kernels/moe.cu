@@ -47,9 +47,8 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
                 if (word > mine) mine = word, where = i;
             }
             u32 most = warp_max(mine), chosen = ~warp_max(mine == most ? ~where : 0);
-            sum = add(sum, p[chosen]);
-            __syncwarp(FULL);
             if (lane() == 0) {
+                sum = add(sum, p[chosen]);
                 experts[row * used + rank] = chosen;
                 weights[row * used + rank] = p[chosen];
                 p[chosen] = -1.0f;

@@ -392,6 +392,12 @@ pub const FAULTS: &[Fault] = &[
         "canon.cuh",
         ["return divide(x, add(1.0f, exp_of(-x)));", "return mul(x, sigmoid(x));"],
     ),
+    fault(
+        "exp: a term rounded twice",
+        ROWS,
+        "canon.cuh",
+        ["p = fma(p, r, 0.49999994f);", "p = add(mul(p, r), 0.49999994f);"],
+    ),
     // ---- forms.cuh ----
     fault(
         "int8: the last block of 256 of a row is left out",
