@@ -1,19 +1,19 @@
 // Routed experts: choice, grouping, sum.
 //
-// Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read once. A
-// *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input row; groups
-// [group] = {expert, first place, places, 0}; count[0] = groups.
+// Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read
+// once. A *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input
+// row; groups [group] = {expert, first place, places, 0}; count[0] = groups.
 #include "canon.cuh"
 
 // Experts of a model, at most.
 #define EXPERTS 1024
 
-// Softmax over a row's logits, then its best experts: probability descending, index ascending; weights divided by their sum in
-// rank order where `renormalize`, times `scale`. A single row is its own grouping. Blocks (rows), threads 256, shared `experts`
-// singles.
+// Softmax over a row's logits, then its best experts: probability descending, index ascending; weights divided by their
+// sum in rank order where `renormalize`, times `scale`. A single row is its own grouping. Blocks (rows), threads 256,
+// shared `experts` singles.
 KERNEL(256, 4)
-route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 n, u32 used,
-      u32 renormalize, float scale, u32 alone) {
+route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 n,
+      u32 used, u32 renormalize, float scale, u32 alone) {
     SHARED;
     float *p = (float *)shared_memory;
     __shared__ u32 best[8];
@@ -109,7 +109,8 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
 }
 
 // out = Σ fma(weight, y, out) over a row's ranks in order, from 0; then, where there is a shared expert,
-// fma(sigmoid(gate · x), shared, out). Counts the bytes of weights that the groups read. Blocks (width / 256, rows), threads 256.
+// fma(sigmoid(gate · x), shared, out). Counts the bytes of weights that the groups read. Blocks (width / 256, rows),
+// threads 256.
 KERNEL(256, 4)
 combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, const float *x,
         const float *gate, const float *shared, float *out, u32 width, u32 used, u32 bytes) {

@@ -1,8 +1,9 @@
-// Quantised products of many rows on the tensor cores: signed bytes, 16 weight rows by 32 weights by 8 places at a time (sm_80).
+// Quantised products of many rows on tensor cores: signed bytes, 16 weight rows by 32 weights by 8 places each (sm_80).
 //
-// A warp has a tile of 32 weight rows and N places. The order of the 32 weights of a group is free as long as both sides keep
-// it: lane l holds, of weight rows l/4 + 8k and of place l/4, weights 8(l%4) to 8(l%4) + 7, which are a word of codes and eight
-// neighbouring activations. Sub-blocks of 16 are two products, each with the other half of the activations zero.
+// A warp has a tile of 32 weight rows and N places. The order of the 32 weights of a group is free as long as both
+// sides keep it: lane l holds, of weight rows l/4 + 8k and of place l/4, weights 8(l%4) to 8(l%4) + 7, which are a word
+// of codes and eight neighbouring activations. Sub-blocks of 16 are two products, each with the other half of the
+// activations zero.
 #include "product.cuh"
 
 // Codes around 128 become signed bytes; other centres go out through the sums of the activations.

@@ -4,8 +4,8 @@
 // Columns that a block takes where a row is cut.
 #define SPAN 2048
 
-// x += y where y is given; out = (x · rsqrt(mean(x²) + eps)) · weight, and its int8 forms. Blocks (rows), threads 256, shared
-// `width` singles, or none where rows are too long for it: then the row is read again.
+// x += y where y is given; out = (x · rsqrt(mean(x²) + eps)) · weight, and its int8 forms. Blocks (rows), threads 256,
+// shared `width` singles, or none where rows are too long for it: then the row is read again.
 KERNEL(256, 4)
 rms_norm(float *x, const float *y, const float *weight, float *out, u32 width, u32 staged, float eps, FORMS) {
     SHARED;
