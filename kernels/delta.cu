@@ -160,16 +160,18 @@ slide(const float *log, const float *window, float *next, u32 rows, u32 channels
     next[i] = from < slots ? window[from * channels + i % channels] : log[(from - slots) * channels + i % channels];
 }
 
-// out = ((y · s) · w) · silu(z) per head, and its int8 forms. Blocks (rows), threads 256.
+// out = ((y · s) · w) · silu(z) per head, and its int8 forms. A block takes `each` heads, which fill whole blocks of 256 or
+// the row. Blocks (heads / each, rows), threads 32 · each, 256 at most.
 KERNEL(256, 4)
-gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, float eps, FORMS) {
-    u32 row = blockIdx.x, width = heads * dim;
-    for (u32 head = threadIdx.x / WARP; head < heads; head += blockDim.x / WARP) {
-        u32 at = row * width + head * dim;
+gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, u32 each, float eps,
+           FORMS) {
+    u32 row = blockIdx.y, width = heads * dim, first = blockIdx.x * each, count = min(heads - first, each);
+    for (u32 head = threadIdx.x / WARP; head < count; head += blockDim.x / WARP) {
+        u32 at = row * width + (first + head) * dim;
         float scale = rms_scale(y + at, dim, eps);
         for (u32 i = lane(); i < dim; i += WARP)
             out[at + i] = mul(mul(mul(y[at + i], scale), weight[i]), silu(z[at + i]));
     }
     __syncthreads();
-    quantize_forms(out + row * width, row, 0, width, width, GIVEN_FORMS);
+    quantize_forms(out + row * width + first * dim, row, first * dim, count * dim, width, GIVEN_FORMS);
 }

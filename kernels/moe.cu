@@ -1,4 +1,4 @@
-// Routed experts: choice, grouping, sum.
+// Routed experts: choice and grouping; their outputs are summed in rows.cu.
 //
 // Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read
 // once. A *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input
@@ -106,20 +106,4 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
             place[from + i] = at++;
         }
     }
-}
-
-// out = Σ fma(weight, y, out) over a row's ranks in order, from 0; then, where there is a shared expert,
-// fma(sigmoid(gate · x), shared, out). Counts the bytes of weights that the groups read. Blocks (width / 256, rows),
-// threads 256.
-KERNEL(256, 4)
-combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, const float *x,
-        const float *gate, const float *shared, float *out, u32 width, u32 used, u32 bytes) {
-    u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
-    if (i == 0 && row == 0) read[0] += (u64)count[0] * bytes;
-    float open = shared ? sigmoid(dot(gate, x + row * width, width)) : 0.0f;
-    if (i >= width) return;
-    float sum = 0.0f;
-    for (u32 rank = row * used; rank < (row + 1) * used; rank++)
-        sum = fma(weights[rank], down[place[rank] * width + i], sum);
-    out[row * width + i] = shared ? fma(open, shared[row * width + i], sum) : sum;
 }
