@@ -69,13 +69,13 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
     }
 }
 
-// Sorts the pairs by expert. One block of 1024 threads, a thread an expert.
+// Sorts the pairs by expert. One block of whole warps, a thread an expert.
 KERNEL(1024, 1)
 group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 pairs, u32 used) {
     __shared__ u32 chunk[EXPERTS], pairs_before[EXPERTS], groups_before[EXPERTS];
     u32 e = threadIdx.x, mine = 0;
-    for (u32 from = 0; from < pairs; from += EXPERTS) {
-        u32 end = min(pairs - from, (u32)EXPERTS);
+    for (u32 from = 0; from < pairs; from += blockDim.x) {
+        u32 end = min(pairs - from, blockDim.x);
         __syncthreads();
         if (e < end) chunk[e] = experts[from + e];
         __syncthreads();
@@ -85,18 +85,18 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
     groups_before[e] = mine > 0;
     __syncthreads();
     // Sums over the experts before and including this one.
-    for (u32 step = 1; step < EXPERTS; step *= 2) {
+    for (u32 step = 1; step < blockDim.x; step *= 2) {
         u32 more = e >= step ? pairs_before[e - step] : 0, further = e >= step ? groups_before[e - step] : 0;
         __syncthreads();
         pairs_before[e] += more;
         groups_before[e] += further;
         __syncthreads();
     }
-    if (e == EXPERTS - 1) count[0] = groups_before[e];
+    if (e == blockDim.x - 1) count[0] = groups_before[e];
     u32 at = pairs_before[e] - mine;
     if (mine) groups[groups_before[e] - 1] = make_uint4(e, at, mine, 0);
-    for (u32 from = 0; from < pairs; from += EXPERTS) {
-        u32 end = min(pairs - from, (u32)EXPERTS);
+    for (u32 from = 0; from < pairs; from += blockDim.x) {
+        u32 end = min(pairs - from, blockDim.x);
         __syncthreads();
         if (e < end) chunk[e] = experts[from + e];
         __syncthreads();

@@ -25,7 +25,7 @@ GRIDS = {
     "weigh": "[segments, s.kv_heads, n], 256, 0",
     "attend": "[self.out.width.div_ceil(256), n, 1], 256, 0",
     "route": "[rows, 1, 1], 256, 4 * n",
-    "group": "[1, 1, 1], EXPERTS, 0",
+    "group": "[1, 1, 1], n.next_multiple_of(32), 0",
     "combine": "[width.div_ceil(256), rows, 1], 256, 0",
     "best_of_parts": "[parts, rows, 1], 256, 0",
     "best_of_row": "[rows, 1, 1], 256, 0",
@@ -35,8 +35,7 @@ ELSEWHERE = {"add_gated", "join_rows", "quantize", "masses_of_parts"}
 # Constants of the backend that are used here: file, name, value.
 CONSTANTS = [
     ("attention", "SEGMENT", 256), ("attention", "KEYS", 64), ("attention", "QUERIES", 64), ("delta", "COLUMNS", 32),
-    ("delta", "CHANNELS", 256), ("norm", "PART", 4096), ("norm", "SPAN", 2048), ("norm", "NORM", 512), ("moe", "EXPERTS", 1024),
-    ("cut", "FEWEST", 4),
+    ("delta", "CHANNELS", 256), ("norm", "PART", 4096), ("norm", "SPAN", 2048), ("norm", "NORM", 512), ("cut", "FEWEST", 4),
 ]  # fmt: skip
 FORM = {256: {"q256", "d256", "sums256"}, 32: {"q32", "d32", "sums32"}}
 
@@ -128,7 +127,7 @@ class Ours:
         yield self.kernel("moe", "route", (n,), 256, values, 8 * s.experts * n, 4 * s.experts)
         if n > 1:
             values = {"pairs": n * s.used, "used": s.used}
-            yield self.kernel("moe", "group", (1,), 1024, values, 16 * n * s.used)
+            yield self.kernel("moe", "group", (1,), s.experts, values, 16 * n * s.used)
         yield from self.products.grouped(["ffn_gate_exps", "ffn_up_exps"], mix, shapes, n)
         yield from self.products.dense(["ffn_gate_shexp", "ffn_up_shexp"], mix, shapes, n)
         yield self.swiglu((n * s.used, s.ff, 256), (n, s.shared_ff, 32))

@@ -137,7 +137,8 @@ impl Router {
             int(pairs),
             int(how.used),
         ];
-        die.launch(Launch { stage: "router", kernel: GROUP, grid: grid([1, 1, 1], EXPERTS, 0), args: &args, bytes: 0 })
+        let one = grid([1, 1, 1], n.next_multiple_of(32), 0);
+        die.launch(Launch { stage: "router", kernel: GROUP, grid: one, args: &args, bytes: 0 })
     }
 }
 
