@@ -117,7 +117,7 @@ static inline void go(void **save, Fiber *to) {
 // before the whole warp waits.
 static inline void leave(void **save) {
     Warp *warp = current->warp;
-    bool stay = machine->launch->seed == 0 || draw() % 8;
+    bool stay = machine->launch->seed == 0 || draw() % 32;
     if (warp->ready && stay) go(save, &warp->lanes[choose(warp->ready, current->lane)]);
     else switch_stack(save, machine->home);
 }
@@ -127,7 +127,7 @@ static inline void step_back() {
     Fiber *me = current;
     Warp *warp = me->warp;
     if (machine->launch->seed == 0) return;
-    if (draw() % 8 == 0) return switch_stack(&me->stack_pointer, machine->home);
+    if (draw() % 4 == 0) return switch_stack(&me->stack_pointer, machine->home);
     Fiber *next = &warp->lanes[choose(warp->ready, me->lane)];
     if (next != me) go(&me->stack_pointer, next);
 }
