@@ -160,8 +160,8 @@ slide(const float *log, const float *window, float *next, u32 rows, u32 channels
     next[i] = from < slots ? window[from * channels + i % channels] : log[(from - slots) * channels + i % channels];
 }
 
-// out = ((y · s) · w) · silu(z) per head, and its int8 forms. A block takes `each` heads, which fill whole blocks of 256 or
-// the row. Blocks (heads / each, rows), threads 32 · each, 256 at most.
+// out = ((y · s) · w) · silu(z) per head, and its int8 forms. A block takes `each` heads, which fill whole blocks of
+// 256 or the row. Blocks (heads / each, rows), threads 32 · each, 256 at most.
 KERNEL(256, 4)
 gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, u32 each, float eps,
            FORMS) {

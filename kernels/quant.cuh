@@ -42,7 +42,7 @@ FORMAT(Q6_K, SIX, 256, 16, 4, 2, 2, 2, 32, 0, 1)
 // 32 · 32 · 127 · 127 = 16.52 M
 FORMAT(IQ4_XS, GRID, 256, 32, 4, 0, 1, 2, 128, 0, 1)
 
-// A row's part of a group. Scales: the scale's byte, then the minimum's or the second sub-block's; Q2_K: both's nibbles.
+// A row's part of a group. Scales: the scale's byte, then the minimum's or the second sub-block's; Q2_K: their nibbles.
 template <class F> struct Group {
     u32 low[F::LOW];
     u32 high[F::HIGH ? F::HIGH : 1];

@@ -110,8 +110,8 @@ DEVICE void activate(u32 row, float *gate, const float *up, u32 width, FORMS) {
         float *d32_##i, i16 *sums32_##i
 #define GIVEN_SIDE(i) gate##i, up##i, width##i, q256_##i, d256_##i, sums256_##i, q32_##i, d32_##i, sums32_##i
 
-// gate = silu(gate) · up for `rows` rows of one width, and then for rows of another. Blocks (wider / SPAN, rows of both),
-// threads 256, shared SPAN singles.
+// gate = silu(gate) · up for `rows` rows of one width, and then for rows of another. Blocks (wider / SPAN, rows of
+// both), threads 256, shared SPAN singles.
 KERNEL(256, 4)
 swiglu(SIDE(0), SIDE(1), u32 rows) {
     if (blockIdx.y < rows) activate(blockIdx.y, GIVEN_SIDE(0));
