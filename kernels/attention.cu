@@ -1,8 +1,8 @@
 // Gated attention over a cache of K and V.
 //
 // Per query row and head: exact maximum, p = exp(s − max), sums over segments of 256 keys, segments added in order.
-// Layouts: q [rows][heads][2·dim], query then gate; k, v [rows][kv_heads][dim]; cache [position][kv_heads][dim], halves where
-// `half` is 1; scores [rows][heads][keys]; partial [rows][heads][segments][dim]; masses [rows][heads][segments].
+// Layouts: q [rows][heads][2·dim], query then gate; k, v [rows][kv_heads][dim]; cache [position][kv_heads][dim], halves
+// where `half` is 1; scores [rows][heads][keys]; partial [rows][heads][segments][dim]; masses [rows][heads][segments].
 #include "forms.cuh"
 
 #define SEGMENT 256
@@ -59,11 +59,11 @@ rotate(float *q, float *k, const float *v, const float *q_norm, const float *k_n
     }
 }
 
-// score = (q · k) · (1 / sqrt(dim)) for the keys that a row sees, and their maximum. A warp takes a key for all of the tile's
-// queries. Blocks (keys / 64, kv_heads, rows / tile), threads 256, shared tile · heads / kv_heads · dim singles.
+// score = (q · k) · (1 / sqrt(dim)) for the keys that a row sees, and their maximum. A warp takes a key for all of the
+// tile's queries. Blocks (keys / 64, kv_heads, rows / tile), threads 256, shared tile · heads / kv_heads · dim singles.
 KERNEL(256, 2)
-scores(const float *q, const void *k_cache, float *out, u32 *maxima, u32 heads, u32 kv_heads, u32 dim, u32 start, u32 rows,
-       u32 tile, u32 keys, u32 half, float scale) {
+scores(const float *q, const void *k_cache, float *out, u32 *maxima, u32 heads, u32 kv_heads, u32 dim, u32 start,
+       u32 rows, u32 tile, u32 keys, u32 half, float scale) {
     SHARED;
     float *queries = (float *)shared_memory;
     __shared__ u32 tops[8][QUERIES];
@@ -106,11 +106,11 @@ scores(const float *q, const void *k_cache, float *out, u32 *maxima, u32 heads, 
     }
 }
 
-// p = exp(score − max) over one segment of a row's keys, their sum, and Σ p·v, an fma chain over the keys. Blocks (segments,
-// kv_heads, rows), threads 256.
+// p = exp(score − max) over one segment of a row's keys, their sum, and Σ p·v, an fma chain over the keys. Blocks
+// (segments, kv_heads, rows), threads 256.
 KERNEL(256, 2)
-weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *partial, float *masses, u32 heads, u32 kv_heads,
-      u32 dim, u32 start, u32 keys, u32 segments, u32 half) {
+weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *partial, float *masses, u32 heads,
+      u32 kv_heads, u32 dim, u32 start, u32 keys, u32 segments, u32 half) {
     __shared__ float p[GROUP][SEGMENT];
     u32 segment = blockIdx.x, kv = blockIdx.y, row = blockIdx.z, group = heads / kv_heads;
     u32 from = segment * SEGMENT, seen = start + row + 1;
@@ -150,8 +150,8 @@ weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *pa
 
 // out = (Σ segments / Σ masses) · sigmoid(gate), and its int8 forms. Blocks (heads · dim / 256, rows), threads 256.
 KERNEL(256, 4)
-attend(const float *partial, const float *masses, const float *q, float *out, u32 heads, u32 dim, u32 start, u32 segments,
-       FORMS) {
+attend(const float *partial, const float *masses, const float *q, float *out, u32 heads, u32 dim, u32 start,
+       u32 segments, FORMS) {
     __shared__ float values[256];
     u32 row = blockIdx.y, seen = (start + row) / SEGMENT + 1, width = heads * dim, from = blockIdx.x * 256;
     u32 column = from + threadIdx.x, head = row * heads + column / dim, d = column % dim;

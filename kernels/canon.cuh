@@ -1,7 +1,8 @@
-// The canonical arithmetic on a device: the twin of src/quant/canon.rs and src/quant/canon/functions.rs, operation for operation.
+// The canonical arithmetic on a device: the twin of src/quant/canon.rs and src/quant/canon/functions.rs, operation for
+// operation.
 //
-// `fma` stands where the specification says fma and nowhere else; every other operation is rounded by itself. Divisions and
-// roots are IEEE, exponentials are made of these operations, and nothing here is the device's own approximation.
+// `fma` stands where the specification says fma and nowhere else; every other operation is rounded by itself. Divisions
+// and roots are IEEE, exponentials are made of these operations, and nothing here is the device's own approximation.
 #pragma once
 #include "warp.cuh"
 
@@ -51,8 +52,8 @@ DEVICE float softplus(float x) {
 // 1 / sqrt(x), both IEEE.
 DEVICE float rsqrt_of(float x) { return divide(1.0f, __fsqrt_rn(x)); }
 
-// The dot product of `n` singles by a warp: lane l takes l, l + 32, .. in order, then the tree. Eight steps are read ahead, since
-// a chain that waits for each of its terms does nothing else.
+// The dot product of `n` singles by a warp: lane l takes l, l + 32, .. in order, then the tree. Eight steps are read
+// ahead, since a chain that waits for each of its terms does nothing else.
 DEVICE float dot(const float *a, const float *b, u32 n) {
     float sum = 0.0f;
     u32 i = lane();

@@ -1,8 +1,9 @@
 // The gated delta rule: convolution, recurrence, replay, gated norm.
 //
-// S is [value_heads][key_dim][value_dim]. A column of S belongs to four neighbouring groups of lanes, each holding one quarter of
-// the key dimension in registers through all rows of a pass: the quarters of the definition, so that a sum down the keys is
-// four chains and two shuffles. A pass's first rows read kept S and write tentative S; its later rows go on from there.
+// S is [value_heads][key_dim][value_dim]. A column of S belongs to four neighbouring groups of lanes, each holding one
+// quarter of the key dimension in registers through all rows of a pass: the quarters of the definition, so that a sum
+// down the keys is four chains and two shuffles. A pass's first rows read kept S and write tentative S; its later rows
+// go on from there.
 #include "forms.cuh"
 
 // Key elements that a lane holds: key dimensions reach 128.
@@ -13,12 +14,13 @@
 #define TAPS 8
 #define L2_EPS 1e-6f
 
-// Causal convolution, taps oldest first, then silu, then every q and k head divided by its length: x · rsqrt(dot(x, x) + eps). A
-// thread takes a channel through all rows, a block whole heads. `window` is [taps − 1][channels], oldest first; `next` may be
-// `window` itself. Inputs and keys go to the log where there is one. Blocks (channels / (256 / key_dim · key_dim)), threads 256.
+// Causal convolution, taps oldest first, then silu, then every q and k head divided by its length:
+// x · rsqrt(dot(x, x) + eps). A thread takes a channel through all rows, a block whole heads. `window` is
+// [taps − 1][channels], oldest first; `next` may be `window` itself. Inputs and keys go to the log where there is one.
+// Blocks (channels / (256 / key_dim · key_dim)), threads 256.
 KERNEL(256, 4)
-convolve(const float *x, const float *weight, const float *window, float *next, float *log, float *log_k, float *out, u32 rows,
-         u32 channels, u32 taps, u32 key_width, u32 key_dim) {
+convolve(const float *x, const float *weight, const float *window, float *next, float *log, float *log_k, float *out,
+         u32 rows, u32 channels, u32 taps, u32 key_width, u32 key_dim) {
     __shared__ float values[2][256];
     u32 heads = 256 / key_dim, from = blockIdx.x * heads * key_dim, c = from + threadIdx.x;
     bool inside = threadIdx.x < heads * key_dim && c < channels;
@@ -66,12 +68,13 @@ DEVICE float quarters(float v) {
     return add(v, __shfl_xor_sync(FULL, v, 16));
 }
 
-// The recurrence over all rows, y before its norm. Logs delta [rows][value_heads][value_dim] and exp(g) [rows][value_heads] where
-// there is a log. Blocks (value_dim / COLUMNS, value_heads), threads 4 · COLUMNS, shared 2 · (key_dim + rows) singles.
+// The recurrence over all rows, y before its norm. Logs delta [rows][value_heads][value_dim] and exp(g)
+// [rows][value_heads] where there is a log. Blocks (value_dim / COLUMNS, value_heads), threads 4 · COLUMNS, shared
+// 2 · (key_dim + rows) singles.
 KERNEL(128, 4)
-recur(const float *qkv, const float *alpha, const float *beta, const float *a, const float *dt, const float *s_in, float *s_out,
-      float *log_delta, float *log_decay, float *y, u32 rows, u32 key_heads, u32 value_heads, u32 key_dim, u32 value_dim,
-      float scale) {
+recur(const float *qkv, const float *alpha, const float *beta, const float *a, const float *dt, const float *s_in,
+      float *s_out, float *log_delta, float *log_decay, float *y, u32 rows, u32 key_heads, u32 value_heads, u32 key_dim,
+      u32 value_dim, float scale) {
     SHARED;
     float *q = (float *)shared_memory, *k = q + key_dim, *decays = k + key_dim, *rates = decays + rows;
     u32 head = blockIdx.y, quarter = key_dim / 4, part = lane() / 8;
@@ -122,8 +125,8 @@ recur(const float *qkv, const float *alpha, const float *beta, const float *a, c
         if (inside && i < quarter) s_out[at + i * value_dim] = s[i];
 }
 
-// The logged updates of the first `rows` rows once more: S · decay, then fma(k, delta, S). Blocks and threads as for `recur`, no
-// shared memory.
+// The logged updates of the first `rows` rows once more: S · decay, then fma(k, delta, S). Blocks and threads as for
+// `recur`, no shared memory.
 KERNEL(128, 4)
 replay(const float *log_k, const float *log_delta, const float *log_decay, const float *s_in, float *s_out, u32 rows,
        u32 key_heads, u32 value_heads, u32 key_dim, u32 value_dim) {
@@ -157,16 +160,18 @@ slide(const float *log, const float *window, float *next, u32 rows, u32 channels
     next[i] = from < slots ? window[from * channels + i % channels] : log[(from - slots) * channels + i % channels];
 }
 
-// out = ((y · s) · w) · silu(z) per head, and its int8 forms. Blocks (rows), threads 256.
+// out = ((y · s) · w) · silu(z) per head, and its int8 forms. A block takes `each` heads, which fill whole blocks of
+// 256 or the row. Blocks (heads / each, rows), threads 32 · each, 256 at most.
 KERNEL(256, 4)
-gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, float eps, FORMS) {
-    u32 row = blockIdx.x, width = heads * dim;
-    for (u32 head = threadIdx.x / WARP; head < heads; head += blockDim.x / WARP) {
-        u32 at = row * width + head * dim;
+gated_norm(const float *y, const float *z, const float *weight, float *out, u32 heads, u32 dim, u32 each, float eps,
+           FORMS) {
+    u32 row = blockIdx.y, width = heads * dim, first = blockIdx.x * each, count = min(heads - first, each);
+    for (u32 head = threadIdx.x / WARP; head < count; head += blockDim.x / WARP) {
+        u32 at = row * width + (first + head) * dim;
         float scale = rms_scale(y + at, dim, eps);
         for (u32 i = lane(); i < dim; i += WARP)
             out[at + i] = mul(mul(mul(y[at + i], scale), weight[i]), silu(z[at + i]));
     }
     __syncthreads();
-    quantize_forms(out + row * width, row, 0, width, width, GIVEN_FORMS);
+    quantize_forms(out + row * width + first * dim, row, first * dim, count * dim, width, GIVEN_FORMS);
 }

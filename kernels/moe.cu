@@ -1,19 +1,19 @@
-// Routed experts: choice, grouping, sum.
+// Routed experts: choice and grouping; their outputs are summed in rows.cu.
 //
-// Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read once. A
-// *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input row; groups
-// [group] = {expert, first place, places, 0}; count[0] = groups.
+// Pairs (row, rank) are sorted by expert, within an expert by row, so that each distinct expert's weights are read
+// once. A *place* is a position in that order. Layouts: experts, weights, place [rows][used]; enter [places] = input
+// row; groups [group] = {expert, first place, places, 0}; count[0] = groups.
 #include "canon.cuh"
 
 // Experts of a model, at most.
 #define EXPERTS 1024
 
-// Softmax over a row's logits, then its best experts: probability descending, index ascending; weights divided by their sum in
-// rank order where `renormalize`, times `scale`. A single row is its own grouping. Blocks (rows), threads 256, shared `experts`
-// singles.
+// Softmax over a row's logits, then its best experts: probability descending, index ascending; weights divided by their
+// sum in rank order where `renormalize`, times `scale`. A single row is its own grouping. Blocks (rows), threads 256,
+// shared `experts` singles.
 KERNEL(256, 4)
-route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 n, u32 used,
-      u32 renormalize, float scale, u32 alone) {
+route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 n,
+      u32 used, u32 renormalize, float scale, u32 alone) {
     SHARED;
     float *p = (float *)shared_memory;
     __shared__ u32 best[8];
@@ -47,9 +47,8 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
                 if (word > mine) mine = word, where = i;
             }
             u32 most = warp_max(mine), chosen = ~warp_max(mine == most ? ~where : 0);
-            sum = add(sum, p[chosen]);
-            __syncwarp(FULL);
             if (lane() == 0) {
+                sum = add(sum, p[chosen]);
                 experts[row * used + rank] = chosen;
                 weights[row * used + rank] = p[chosen];
                 p[chosen] = -1.0f;
@@ -70,13 +69,13 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
     }
 }
 
-// Sorts the pairs by expert. One block of 1024 threads, a thread an expert.
+// Sorts the pairs by expert. One block of whole warps, a thread an expert.
 KERNEL(1024, 1)
 group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32 pairs, u32 used) {
     __shared__ u32 chunk[EXPERTS], pairs_before[EXPERTS], groups_before[EXPERTS];
     u32 e = threadIdx.x, mine = 0;
-    for (u32 from = 0; from < pairs; from += EXPERTS) {
-        u32 end = min(pairs - from, (u32)EXPERTS);
+    for (u32 from = 0; from < pairs; from += blockDim.x) {
+        u32 end = min(pairs - from, blockDim.x);
         __syncthreads();
         if (e < end) chunk[e] = experts[from + e];
         __syncthreads();
@@ -86,18 +85,18 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
     groups_before[e] = mine > 0;
     __syncthreads();
     // Sums over the experts before and including this one.
-    for (u32 step = 1; step < EXPERTS; step *= 2) {
+    for (u32 step = 1; step < blockDim.x; step *= 2) {
         u32 more = e >= step ? pairs_before[e - step] : 0, further = e >= step ? groups_before[e - step] : 0;
         __syncthreads();
         pairs_before[e] += more;
         groups_before[e] += further;
         __syncthreads();
     }
-    if (e == EXPERTS - 1) count[0] = groups_before[e];
+    if (e == blockDim.x - 1) count[0] = groups_before[e];
     u32 at = pairs_before[e] - mine;
     if (mine) groups[groups_before[e] - 1] = make_uint4(e, at, mine, 0);
-    for (u32 from = 0; from < pairs; from += EXPERTS) {
-        u32 end = min(pairs - from, (u32)EXPERTS);
+    for (u32 from = 0; from < pairs; from += blockDim.x) {
+        u32 end = min(pairs - from, blockDim.x);
         __syncthreads();
         if (e < end) chunk[e] = experts[from + e];
         __syncthreads();
@@ -107,19 +106,4 @@ group(const u32 *experts, u32 *enter, u32 *place, uint4 *groups, u32 *count, u32
             place[from + i] = at++;
         }
     }
-}
-
-// out = Σ fma(weight, y, out) over a row's ranks in order, from 0; then, where there is a shared expert,
-// fma(sigmoid(gate · x), shared, out). Counts the bytes of weights that the groups read. Blocks (width / 256, rows), threads 256.
-KERNEL(256, 4)
-combine(const float *down, const float *weights, const u32 *place, const u32 *count, u64 *read, const float *x,
-        const float *gate, const float *shared, float *out, u32 width, u32 used, u32 bytes) {
-    u32 i = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
-    if (i == 0 && row == 0) read[0] += (u64)count[0] * bytes;
-    float open = shared ? sigmoid(dot(gate, x + row * width, width)) : 0.0f;
-    if (i >= width) return;
-    float sum = 0.0f;
-    for (u32 rank = row * used; rank < (row + 1) * used; rank++)
-        sum = fma(weights[rank], down[place[rank] * width + i], sum);
-    out[row * width + i] = shared ? fma(open, shared[row * width + i], sum) : sum;
 }

@@ -3,15 +3,16 @@
 //   y[place][row] = w[expert][row] · x[enter[place]], a chain over the weights' blocks in ascending order:
 //   acc = fma(d · dx, I, acc), and with a minimum acc = fma(-(dmin · dx), M, acc)
 //
-// Up to four matrices of one width and format have one input: w [expert][tile][block] (quant.cuh), `stride` 16-byte units from
-// expert to expert, y [place][rows]; a matrix that is not there has 0 rows. Activations: q [row][width], d [row][blocks], sums
-// [row][width / 16]. Without `groups` there is one group: expert 0, places 0..rows. With them, groups [group] = {expert, first
-// place, places, 0}, count[0] of them. enter [place] = input row, or 0 for the place itself.
+// Up to four matrices of one width and format have one input: w [expert][tile][block] (quant.cuh), `stride` 16-byte
+// units from expert to expert, y [place][rows]; a matrix that is not there has 0 rows. Activations: q [row][width], d
+// [row][blocks], sums [row][width / 16]. Without `groups` there is one group: expert 0, places 0..rows. With them,
+// groups [group] = {expert, first place, places, 0}, count[0] of them. enter [place] = input row, or 0 for the place
+// itself.
 //
-// Launch: 256 threads; blocks (Σ sets of a matrix / (8 >> split), groups, tiles of places); `tile` places at most at a time. A
-// set is 32 · W weight rows; the 8 warps are 8 >> split sets, 1 << split warps taking turns in a set's
-// units (BLOCKS blocks each). If one turn does not cover the width, split is 3. A warp leaves its integers in its area of shared
-// memory, then the warps chain. Shared: 8 areas.
+// Launch: 256 threads; blocks (Σ sets of a matrix / (8 >> split), groups, tiles of places); `tile` places at most at a
+// time. A set is 32 · W weight rows; the 8 warps are 8 >> split sets, 1 << split warps taking turns in a set's units
+// (BLOCKS blocks each). If one turn does not cover the width, split is 3. A warp leaves its integers in its area of
+// shared memory, then the warps chain. Shared: 8 areas.
 #pragma once
 #include "quant.cuh"
 
@@ -19,12 +20,12 @@ typedef VARIANT F;
 
 #define WARPS 8
 #define MATRIX(i) const u8 *w##i, float *y##i, u32 rows##i, u32 stride##i
-#define PRODUCT                                                                                                                \
-    MATRIX(0), MATRIX(1), MATRIX(2), MATRIX(3), const i8 *q, const float *d, const i16 *sums, const uint4 *groups,             \
+#define PRODUCT                                                                                                        \
+    MATRIX(0), MATRIX(1), MATRIX(2), MATRIX(3), const i8 *q, const float *d, const i16 *sums, const uint4 *groups,     \
         const u32 *count, const u32 *enter, u32 rows, u32 blocks, u32 split, u32 tile
-#define GIVEN                                                                                                                  \
-    w0, y0, rows0, stride0, w1, y1, rows1, stride1, w2, y2, rows2, stride2, w3, y3, rows3, stride3, q, d, sums, groups, count, \
-        enter, rows, blocks, split, tile
+#define GIVEN                                                                                                          \
+    w0, y0, rows0, stride0, w1, y1, rows1, stride1, w2, y2, rows2, stride2, w3, y3, rows3, stride3, q, d, sums, groups,\
+        count, enter, rows, blocks, split, tile
 
 // The matrix of a block of threads, and its first set there.
 struct Matrix {
@@ -42,8 +43,8 @@ struct Input {
     u32 blocks, place, rows;
 };
 
-// What a warp leaves of a block of weights, in singles: I [N][32 W], M likewise, d and dmin [32 W], dx [N]. Where a block is its
-// own sub-block, M is the same for all weights: MX [N].
+// What a warp leaves of a block of weights, in singles: I [N][32 W], M likewise, d and dmin [32 W], dx [N]. Where a
+// block is its own sub-block, M is the same for all weights: MX [N].
 template <int N, int W> struct Record {
     static const int ROWS = 32 * W, M = N * ROWS, D = M + (F::MIN && F::LEN == 256 ? N * ROWS : 0);
     static const int DMIN = D + ROWS, DX = DMIN + (F::MIN ? ROWS : 0), MX = DX + N, SIZE = MX + N;
@@ -69,7 +70,7 @@ DEVICE i32 both_sums(const i16 *at) {
     return (i32)(i16)both + (i32)(i16)(both >> 16);
 }
 
-// The sums of the activations that share a scale, of SUBS sub-blocks from `sub` on: asked for, then put to [sub-block][N].
+// Sums of the activations that share a scale, of SUBS sub-blocks from `sub` on: asked for, then put to [sub-block][N].
 template <int N, int SUBS> struct Sums {
     static const int TURNS = (N * SUBS + 31) / 32;
     i32 sum[TURNS];
@@ -122,12 +123,14 @@ template <int N, int W> struct Heads {
     }
 };
 
-// What a warp does, lanes being weight rows. A (arithmetic) says how: WORDS singles hold 32 staged activations of a row; `step`
-// groups are staged at a time; a Sum holds a sub-block's I, a Total a block's; sums [N] of a centred format are times `centre`.
+// What a warp does, lanes being weight rows. A (arithmetic) says how: WORDS singles hold 32 staged activations of a
+// row; `step` groups are staged at a time; a Sum holds a sub-block's I, a Total a block's; sums [N] of a centred format
+// are times `centre`.
 template <class A, int N, int W> struct Lanes {
     typedef Record<N, W> R;
     static const int BLOCKS = F::LEN == 256 ? 1 : N <= 2 ? 4 : 8 / N;
-    static const int GROUPS = F::LEN == 256 ? 8 : BLOCKS, STEP = GROUPS < A::template step<N>() ? GROUPS : A::template step<N>();
+    static const int GROUPS = F::LEN == 256 ? 8 : BLOCKS, MOST = A::template step<N>();
+    static const int STEP = GROUPS < MOST ? GROUPS : MOST;
     static const int SUBS = 32 / F::SUB, SUMS = N * A::WORDS * STEP, STAGED = SUMS + N * STEP * SUBS;
     // A block's record takes the place of what was staged; those of several small blocks lie behind.
     static const int RECORDS = F::LEN == 256 ? 0 : STAGED, END = RECORDS + R::SIZE * BLOCKS;
@@ -184,7 +187,8 @@ template <class A, int N, int W> struct Lanes {
     // Sub-block `sub` of a group of a block of 256.
     template <int sub>
     static __device__ __forceinline__ void
-    part(const Group<F> (&g)[W], const float *x, const float *sums, typename A::Total (&total)[W][N], float (&most)[W][N]) {
+    part(const Group<F> (&g)[W], const float *x, const float *sums, typename A::Total (&total)[W][N],
+         float (&most)[W][N]) {
         typename A::Sum i[W][N];
         A::template dot<N, W, STEP, sub>(g, x, sums, i);
 #pragma unroll
@@ -253,7 +257,7 @@ template <class A, int N, int W> struct Lanes {
     }
 };
 
-// B links from link `at` of a set on: read first, then chained. `area` is the set's first, `v`, `n` say which of its chains.
+// B links from link `at` of a set on: read first, then chained. `area` is the set's first; `v`, `n` name the chain.
 template <class L, int N, int W, int B> DEVICE float links(const float *area, u32 at, u32 v, u32 n, float acc) {
     typedef Record<N, W> R;
     const float *first = area + L::RECORDS + at / L::BLOCKS * L::AREA + at % L::BLOCKS * R::SIZE;
@@ -392,7 +396,8 @@ template <class T> DEVICE void run_many(PRODUCT) {
     for (u32 from = blockIdx.z * tile; from < places; from += gridDim.z * tile) {
         in.place = first + from;
         in.rows = min(tile, places - from);
-        if (threadIdx.x < in.rows) row[threadIdx.x] = enter ? __ldg(enter + in.place + threadIdx.x) : in.place + threadIdx.x;
+        if (threadIdx.x < in.rows)
+            row[threadIdx.x] = enter ? __ldg(enter + in.place + threadIdx.x) : in.place + threadIdx.x;
         __syncthreads();
         T::tile(m, in, split);
     }

@@ -1,7 +1,7 @@
 // Quantised products by dp4a: four products of bytes in an instruction, whole numbers throughout (sm_61 and later).
 //
-// Codes are bytes four to a word, as are the activations; |I| < 2^28. Formats whose codes are centred at 128 are taken as signed
-// bytes; of the others the centre goes out through the sums of the activations.
+// Codes are bytes four to a word, as are the activations; |I| < 2^28. Formats whose codes are centred at 128 are taken
+// as signed bytes; of the others the centre goes out through the sums of the activations.
 #include "product.cuh"
 
 struct Integers {
@@ -49,7 +49,8 @@ struct Integers {
 
     // Σ code · x of sub-block `sub` of a group, centred.
     template <int N, int W, int STEP, int sub>
-    static __device__ __forceinline__ void dot(const Group<F> (&g)[W], const float *x, const float *sums, i32 (&out)[W][N]) {
+    static __device__ __forceinline__ void
+    dot(const Group<F> (&g)[W], const float *x, const float *sums, i32 (&out)[W][N]) {
         const int words = F::SUB / 4;
         u32 code[W][words];
 #pragma unroll

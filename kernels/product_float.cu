@@ -1,8 +1,9 @@
 // Quantised products where integers have no fast path (below sm_61): single-precision fma on integer values, all exact.
 //
-// A code is taken with one `and`, at bit p of its word, and used as it lies: a subnormal single, code · 2^(p - 149). Its
-// activation is staged as x · 2^(100 - p), so that a product is code · x · 2^-49. Sums of a sub-block stay below 2^24 of these
-// units (32 · 255 · 127 < 2^20), so do FLUSH groups times their scales (quant.cuh); beyond that whole numbers take over.
+// A code is taken with one `and`, at bit p of its word, and used as it lies: a subnormal single, code · 2^(p - 149).
+// Its activation is staged as x · 2^(100 - p), so that a product is code · x · 2^-49. Sums of a sub-block stay below
+// 2^24 of these units (32 · 255 · 127 < 2^20), so do FLUSH groups times their scales (quant.cuh); beyond that whole
+// numbers take over.
 #include "product.cuh"
 
 #define UNIT 0x1p-49f
@@ -20,7 +21,8 @@ DEVICE void take(const Group<F> &g, int j, u32 (&code)[4]) {
         const u32 mask = F::CODES == CRUMBS ? 3 : 15;
         u32 word = nibbles(g, j / 2), upper = word >> 16;
         if (j & 1) {
-            code[0] = word & mask << 4, code[1] = word & mask << 12, code[2] = upper & mask << 4, code[3] = upper & mask << 12;
+            code[0] = word & mask << 4, code[1] = word & mask << 12;
+            code[2] = upper & mask << 4, code[3] = upper & mask << 12;
         } else {
             code[0] = word & mask, code[1] = word & mask << 8, code[2] = word & mask << 16, code[3] = upper & mask << 8;
         }
@@ -89,7 +91,8 @@ struct Floats {
 
     // Σ code · x of sub-block `sub` of a group in units, centred.
     template <int N, int W, int STEP, int sub>
-    static __device__ __forceinline__ void dot(const Group<F> (&g)[W], const float *x, const float *sums, float (&out)[W][N]) {
+    static __device__ __forceinline__ void
+    dot(const Group<F> (&g)[W], const float *x, const float *sums, float (&out)[W][N]) {
         // A single chain would wait for itself.
         const int chains = N * W == 1 ? F::SUB / 8 : N * W == 2 ? 2 : 1;
         float acc[chains][W][N];
@@ -111,7 +114,10 @@ struct Floats {
                 for (int v = 0; v < W; v++) {
                     const float one[4] = {a.x, a.y, a.z, a.w};
 #pragma unroll
-                    for (int i = 0; i < 4; i++) acc[i % chains][v][n] = fma_code(code[v][i], one[i], acc[i % chains][v][n]);
+                    for (int i = 0; i < 4; i++) {
+                        float &sum = acc[i % chains][v][n];
+                        sum = fma_code(code[v][i], one[i], sum);
+                    }
                 }
             }
         }

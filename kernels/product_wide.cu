@@ -1,18 +1,20 @@
 // Products with weights in floats: y[place][row] = w[expert][row] · x[enter[place]], 32 lanes and the tree.
 //
-// w [expert][row][cols] as in the file, `stride` weights from expert to expert. Matrices, groups and places as in product.cuh.
-// Launch: 64 threads; blocks (Σ rows / (2 · W), groups, tiles of 8 places); a warp has W weight rows, lanes go along them.
+// w [expert][row][cols] as in the file, `stride` weights from expert to expert. Matrices, groups and places as in
+// product.cuh.
+// Launch: 64 threads; blocks (Σ rows / (2 · W), groups, tiles of 8 places); a warp has W weight rows, lanes go along
+// them.
 #include "canon.cuh"
 
 #define WARPS 2
 
 #define MATRIX(i) const void *w##i, float *y##i, u32 rows##i, u32 stride##i
-#define PRODUCT                                                                                                                \
-    MATRIX(0), MATRIX(1), MATRIX(2), MATRIX(3), const float *x, const uint4 *groups, const u32 *count, const u32 *enter,       \
-        u32 rows, u32 cols
-#define GIVEN                                                                                                                  \
-    w0, y0, rows0, stride0, w1, y1, rows1, stride1, w2, y2, rows2, stride2, w3, y3, rows3, stride3, x, groups, count, enter,   \
-        rows, cols
+#define PRODUCT                                                                                                        \
+    MATRIX(0), MATRIX(1), MATRIX(2), MATRIX(3), const float *x, const uint4 *groups, const u32 *count,                 \
+        const u32 *enter, u32 rows, u32 cols
+#define GIVEN                                                                                                          \
+    w0, y0, rows0, stride0, w1, y1, rows1, stride1, w2, y2, rows2, stride2, w3, y3, rows3, stride3, x, groups, count,  \
+        enter, rows, cols
 
 struct F32 {
     typedef float Bits;
@@ -68,7 +70,8 @@ DEVICE void step(const F::Bits *const (&w)[W], const float *const (&in)[N], u32 
 }
 
 // N places from `place` on, of which `there` exist; the warp's weight rows begin at `row`.
-template <int N, int W> DEVICE void warp_rows(const Matrix &m, u32 row, const float *x, const u32 *enter, u32 place, u32 there, u32 cols) {
+template <int N, int W>
+DEVICE void warp_rows(const Matrix &m, u32 row, const float *x, const u32 *enter, u32 place, u32 there, u32 cols) {
     const int U = N * W == 1 ? 16 : N * W <= 8 ? 8 : 4;
     const F::Bits *w[W];
     const float *in[N];

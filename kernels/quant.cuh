@@ -1,24 +1,26 @@
 // Quantised formats: how weights lie on a device, how their codes are taken apart, and how activations become int8.
 //
-// 32 weight rows make a tile; a lane is a weight row. A stack lies as [matrix][tile][block]. A block of LEN weights has, for
-// each group of 32 weights, a low plane (LOW words), a high plane (HIGH words) and SCALES bytes of scales, then HEAD bytes of d
-// and dmin; each of these for all 32 rows side by side, so that a warp reads whole lines. src/backend/cuda/pack.rs writes this.
+// 32 weight rows make a tile; a lane is a weight row. A stack lies as [matrix][tile][block]. A block of LEN weights
+// has, for each group of 32 weights, a low plane (LOW words), a high plane (HIGH words) and SCALES bytes of scales,
+// then HEAD bytes of d and dmin; each of these for all 32 rows side by side, so that a warp reads whole lines.
+// src/backend/cuda/pack.rs writes this.
 //
-// Codes are unsigned: weight = code - CENTRE. Where bytes are spoken of, byte b of word j is weight 4j + b of the group; where
-// nibbles, bits 8b.. of word j are weight 8j + b and bits 8b + 4.. weight 8j + 4 + b.
+// Codes are unsigned: weight = code - CENTRE. Where bytes are spoken of, byte b of word j is weight 4j + b of the
+// group; where nibbles, bits 8b.. of word j are weight 8j + b and bits 8b + 4.. weight 8j + 4 + b.
 #pragma once
 #include "canon.cuh"
 
-// How the planes make codes. CRUMBS: 2 bits, THREE: 2 + 1, NIBBLES: 4, FIVE: 4 + 1, SIX: 4 + 2, BYTES: 8, GRID and FLOAT4: 4
-// bits into a table; their nibble n is weight n of the word's 8.
+// How the planes make codes. CRUMBS: 2 bits, THREE: 2 + 1, NIBBLES: 4, FIVE: 4 + 1, SIX: 4 + 2, BYTES: 8, GRID and
+// FLOAT4: 4 bits into a table; their nibble n is weight n of the word's 8.
 enum Codes { CRUMBS, THREE, NIBBLES, FIVE, SIX, BYTES, GRID, FLOAT4 };
 
-// MIN: there is a minimum. FLUSH: so many groups of I fit a single exactly, |I| <= 2^24: scale · 32 · code · 127 a group.
-#define FORMAT(name, codes, len, sub, low, high, scales, head, centre, min, flush)                                             \
-    struct name {                                                                                                              \
-        static const int CODES = codes, LEN = len, SUB = sub, LOW = low, HIGH = high, SCALES = scales, HEAD = head;             \
-        static const int CENTRE = centre, MIN = min, FLUSH = flush;                                                            \
-        static const int GROUPS = len / 32, GROUP = 32 * (4 * low + 4 * high + scales), BLOCK = len / 32 * GROUP + 32 * head;   \
+// MIN: there is a minimum. FLUSH: so many groups of I fit a single exactly, |I| <= 2^24: scale · 32 · code · 127 each.
+#define FORMAT(name, codes, len, sub, low, high, scales, head, centre, min, flush)                                     \
+    struct name {                                                                                                      \
+        static const int CODES = codes, LEN = len, SUB = sub, LOW = low, HIGH = high, SCALES = scales, HEAD = head;    \
+        static const int CENTRE = centre, MIN = min, FLUSH = flush;                                                    \
+        static const int GROUPS = len / 32, GROUP = 32 * (4 * low + 4 * high + scales);                                \
+        static const int BLOCK = GROUPS * GROUP + 32 * head;                                                           \
     };
 FORMAT(Q8_0, BYTES, 32, 32, 8, 0, 0, 2, 128, 0, 1)
 FORMAT(Q4_0, NIBBLES, 32, 32, 4, 0, 0, 2, 8, 0, 1)
@@ -40,7 +42,7 @@ FORMAT(Q6_K, SIX, 256, 16, 4, 2, 2, 2, 32, 0, 1)
 // 32 · 32 · 127 · 127 = 16.52 M
 FORMAT(IQ4_XS, GRID, 256, 32, 4, 0, 1, 2, 128, 0, 1)
 
-// What one row has of a group. Scales: the scale's byte, then the minimum's or the second sub-block's; Q2_K: nibbles of both.
+// A row's part of a group. Scales: the scale's byte, then the minimum's or the second sub-block's; Q2_K: their nibbles.
 template <class F> struct Group {
     u32 low[F::LOW];
     u32 high[F::HIGH ? F::HIGH : 1];

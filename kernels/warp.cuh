@@ -1,8 +1,8 @@
 // What a kernel says instead of the compiler's own words, and what the 32 lanes of a warp do together.
 //
-// Every file starts from here. Kernels are C++17 without headers, so that the run-time compiler and the host compiler read
-// the same text; what only a GPU has stands behind HOST_CUDA, which the emulator defines (host/emulate.h gives its twins).
-// Lanes meet only in code that all 32 of them reach.
+// Every file starts from here. Kernels are C++17 without headers, so that the run-time compiler and the host compiler
+// read the same text; what only a GPU has stands behind HOST_CUDA, which the emulator defines (host/emulate.h gives its
+// twins). Lanes meet only in code that all 32 of them reach.
 #pragma once
 
 typedef unsigned char u8;
@@ -35,8 +35,8 @@ DEVICE i32 dp4a(u32 a, u32 b, i32 c) {
 }
 
 // D += A·B over 16 x 32 signed bytes by 32 x 8 (sm_80). Lane l holds, four bytes along k to a word: of A, rows l/4 and
-// l/4 + 8 at k = 4(l%4) (a0, a1) and 16 further (a2, a3); of B, column l/4 at the same two k (b0, b1); of D, row l/4 at columns
-// 2(l%4), 2(l%4) + 1 (d0, d1) and row l/4 + 8 (d2, d3).
+// l/4 + 8 at k = 4(l%4) (a0, a1) and 16 further (a2, a3); of B, column l/4 at the same two k (b0, b1); of D, row l/4 at
+// columns 2(l%4), 2(l%4) + 1 (d0, d1) and row l/4 + 8 (d2, d3).
 DEVICE void mma(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -62,8 +62,8 @@ DEVICE u16 float_to_half(float f) {
 
 DEVICE u32 lane() { return threadIdx.x & 31; }
 
-// The fixed tree over 32 lanes: 16, 8, 4, 2, 1. A sum does not depend on which of its two terms comes first, so every lane
-// ends with the bits of lane 0.
+// The fixed tree over 32 lanes: 16, 8, 4, 2, 1. A sum does not depend on which of its two terms comes first, so every
+// lane ends with the bits of lane 0.
 DEVICE float tree(float v) {
 #pragma unroll
     for (int half = 16; half > 0; half /= 2) v = __fadd_rn(v, __shfl_xor_sync(FULL, v, half));

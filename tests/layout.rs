@@ -11,6 +11,8 @@ use source::{Source, closing, closing_angle, sources, split_at_commas, word_at, 
 const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 60;
 const PARAMETERS: usize = 6;
+/// The longest line of a kernel file; Rust's lines are rustfmt's business.
+const COLUMNS: usize = 120;
 
 /// Where `unsafe` may be written.
 const UNSAFE: [&str; 7] = [
@@ -62,6 +64,15 @@ fn file_length(file: &Source) -> Vec<String> {
     let lines = file.text.lines().count();
     let long = lines >= FILE_LINES;
     Vec::from_iter(long.then(|| file.fault(0, &format!("{lines} lines, not under {FILE_LINES}"))))
+}
+
+fn line_length(file: &Source) -> Vec<String> {
+    if ![".cu", ".cuh", ".h", ".cpp"].iter().any(|end| file.path.ends_with(end)) {
+        return Vec::new();
+    }
+    let start = |line: &str| line.as_ptr() as usize - file.text.as_ptr() as usize;
+    let long = file.text.lines().filter(|line| line.chars().count() > COLUMNS);
+    long.map(|line| file.fault(start(line), &format!("a line of more than {COLUMNS} columns"))).collect()
 }
 
 fn unsafe_code(file: &Source) -> Vec<String> {
@@ -212,8 +223,18 @@ fn signature(code: &str, at: usize) -> Option<(usize, usize)> {
 }
 
 fn all_faults(file: &Source) -> Vec<String> {
-    let rules =
-        [header, file_length, unsafe_code, environment, unfinished, panics_on_input, direction, conditional, functions];
+    let rules = [
+        header,
+        file_length,
+        line_length,
+        unsafe_code,
+        environment,
+        unfinished,
+        panics_on_input,
+        direction,
+        conditional,
+        functions,
+    ];
     rules.iter().flat_map(|rule| rule(file)).collect()
 }
 
@@ -278,6 +299,8 @@ fn sizes_are_seen() {
     expect_faults("src/text/a.rs", "fn f<'a>(c: &'a str) -> bool { c == '{' || c == '\\'' || c == 'é' }", 0);
     expect_faults("scripts/a.py", &"x\n".repeat(498), 0);
     expect_faults("scripts/a.py", &"x\n".repeat(499), 1);
+    expect_faults("kernels/a.cu", &"·".repeat(120), 0);
+    expect_faults("kernels/a.cuh", &format!("x\n{}\nx", "·".repeat(121)), 1);
 }
 
 #[test]

@@ -113,11 +113,23 @@ static inline void go(void **save, Fiber *to) {
     switch_stack(save, to->stack_pointer);
 }
 
-// The current fiber cannot go on: another of its warp does, or the block decides.
+// The current fiber cannot go on: another of its warp does, or the block decides. In random order the block may decide
+// before the whole warp waits.
 static inline void leave(void **save) {
     Warp *warp = current->warp;
-    if (warp->ready) go(save, &warp->lanes[choose(warp->ready, current->lane)]);
+    bool stay = machine->launch->seed == 0 || draw() % 32;
+    if (warp->ready && stay) go(save, &warp->lanes[choose(warp->ready, current->lane)]);
     else switch_stack(save, machine->home);
+}
+
+// The current fiber was the last to come to a meeting. In random order that gives it no right to go on first.
+static inline void step_back() {
+    Fiber *me = current;
+    Warp *warp = me->warp;
+    if (machine->launch->seed == 0) return;
+    if (draw() % 4 == 0) return switch_stack(&me->stack_pointer, machine->home);
+    Fiber *next = &warp->lanes[choose(warp->ready, me->lane)];
+    if (next != me) go(&me->stack_pointer, next);
 }
 
 static void release_barrier() {
@@ -193,6 +205,7 @@ const uint64_t *meet(unsigned mask, uint64_t value, const Site *site) {
         group.arrived = 0;
         group.turn++;
         warp->ready |= mask;
+        step_back();
     } else {
         warp->ready &= ~bit;
         me->site = site;
@@ -211,6 +224,7 @@ unsigned barrier(bool vote, const Site *site) {
     m.votes += vote;
     if (++m.waiting == m.alive) {
         release_barrier();
+        step_back();
     } else {
         me->warp->ready &= ~(1u << me->lane);
         me->site = site;
@@ -351,6 +365,7 @@ static void run_block(Machine &m) {
             if (!warp.ready) continue;
             ran = true;
             go(&m.home, &warp.lanes[choose(warp.ready, 31)]);
+            if (m.launch->seed) break;
         }
         if (!ran) say_stuck(m);
     }

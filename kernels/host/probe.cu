@@ -152,6 +152,25 @@ KERNEL(32, 1) turns(u32 *counter, u32 *out) {
     if (threadIdx.x == 0) out[blockIdx.x] = atomicAdd(counter, 1u);
 }
 
+// out[lane], out[32 + lane] = as which in turn the lane came to a meeting, and as which it went on.
+KERNEL(32, 1) meets(u32 *counters, u32 *out) {
+    out[lane()] = atomicAdd(counters, 1u);
+    __syncwarp();
+    out[32 + lane()] = atomicAdd(counters + 1, 1u);
+}
+
+// out[0] = how far one warp's work was when another looked: 0, 1 or 2 steps.
+KERNEL(64, 1) looks(u32 *steps, u32 *out) {
+    if (threadIdx.x < 32) {
+        for (u32 step = 1; step <= 2; step++) {
+            if (lane() == 0) steps[0] = step;
+            __syncwarp();
+        }
+    } else if (lane() == 0) {
+        out[0] = steps[0];
+    }
+}
+
 // The barrier between writing and reading another warp's value is missing.
 KERNEL(64, 1) misses_barrier(u32 *out) {
     SHARED;

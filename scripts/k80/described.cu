@@ -1,6 +1,6 @@
-// The kernels that the seed document describes, written after its words to be counted, not run: a warp per weight row, 32 lanes
-// on each 256 weights, weights repacked so that a lane's codes are one coalesced word, scales unpacked, activations in shared
-// memory. COLUMNS activation rows share a decoded weight: 1 for decoding, 4 for batched prefill.
+// The kernels that the seed document describes, written after its words to be counted, not run: a warp per weight row,
+// 32 lanes on each 256 weights, weights repacked so that a lane's codes are one coalesced word, scales unpacked,
+// activations in shared memory. COLUMNS activation rows share a decoded weight: 1 for decoding, 4 for batched prefill.
 //
 // A lane holds weights lane, lane + 32, .. of a block of 256, so that activations are read 32 side by side.
 typedef unsigned int u32;
@@ -122,7 +122,8 @@ static __device__ __forceinline__ void stage(const float *__restrict__ x, int co
 
 // y = W x. A warp a row; blockIdx.y counts tiles of COLUMNS activation rows.
 template <class F>
-static __device__ __forceinline__ void product(const Matrix &m, const float *__restrict__ x, float *y, int cols, int rows) {
+static __device__ __forceinline__ void
+product(const Matrix &m, const float *__restrict__ x, float *y, int cols, int rows) {
     int r = blockIdx.x * WARPS + (threadIdx.x >> 5);
     x += blockIdx.y * COLUMNS * cols;
     y += blockIdx.y * COLUMNS * rows;
@@ -158,10 +159,12 @@ PRODUCT(Q8_0)
 PRODUCT(F32)
 
 #if COLUMNS == 1
-// All chosen experts' gate, up and SwiGLU in one launch: blockIdx.y is a (token, rank), a warp does a hidden unit's two rows.
+// All chosen experts' gate, up and SwiGLU in one launch: blockIdx.y is a (token, rank), a warp does a hidden unit's two
+// rows.
 extern "C" __global__ void __launch_bounds__(WARPS * 32)
     gate_up_Q3_K(PARAMETERS, const u32 *__restrict__ codes_up, const u32 *__restrict__ scales_up,
-                 const float2 *__restrict__ d_up, const int *chosen, const float *__restrict__ x, float *y, int cols, int rows, int used) {
+                 const float2 *__restrict__ d_up, const int *chosen, const float *__restrict__ x, float *y, int cols,
+                 int rows, int used) {
     Matrix gate = {codes, more, scales, d}, up = {codes_up, more, scales_up, d_up};
     int r = blockIdx.x * WARPS + (threadIdx.x >> 5);
     int first = (chosen[blockIdx.y] * rows + r) * cols / 256;
@@ -177,7 +180,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32)
 // The chosen experts' down and their weighted sum: a warp a row of the output, expert after expert.
 template <class F>
 static __device__ __forceinline__ void experts_down(const Matrix &m, const int *chosen, const float *weights,
-                                                    const float *__restrict__ h, float *y, int cols, int rows, int used) {
+                                                    const float *__restrict__ h, float *y, int cols, int rows,
+                                                    int used) {
     int r = blockIdx.x * WARPS + (threadIdx.x >> 5);
     float total = 0.0f;
     for (int e = 0; e < used; e++) {

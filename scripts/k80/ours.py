@@ -3,19 +3,21 @@
 Owns: its sequence of kernels, their grids and arguments, as src/backend/cuda launches them. Refuses to know: what launches cost.
 """
 
-from launch import Launch, arguments
+from dataclasses import replace
+
+from launch import Launch, Part, arguments
 from model import formats, matrices
 from product import Products
 from source import signatures
 
 # The grids and threads that this file follows, in the backend's words: blocks, threads, shared bytes. `checks` compares.
 GRIDS = {
-    "rms_norm": "[range.len(), 1, 1], 256, shared",
+    "rms_norm": "[range.len(), 1, 1], NORM, shared",
     "add_rows": "[count.div_ceil(256), 1, 1], 256, 0",
-    "swiglu": "[width.div_ceil(SPAN), range.len(), 1], 256, 4 * SPAN",
+    "swiglu": "[width.max(other).div_ceil(SPAN), rows + more, 1], 256, 4 * SPAN",
     "convolve": "[channels.div_ceil(each), 1, 1], CHANNELS, 0",
     "recur": "[s.value_dim.div_ceil(COLUMNS), s.value_heads, 1], 4 * COLUMNS, shared",
-    "gated_norm": "[rows, 1, 1], 256, 0",
+    "gated_norm": "[s.value_heads.div_ceil(each), rows, 1], 32 * each.min(8), 0",
     "replay": "[s.value_dim.div_ceil(COLUMNS), s.value_heads, 1], 4 * COLUMNS, 0",
     "slide": "[(slots * channels).div_ceil(256).max(1), 1, 1], 256, 0",
     "rotate": "[s.heads + s.kv_heads, rows.len(), 1], 32, 0",
@@ -23,7 +25,7 @@ GRIDS = {
     "weigh": "[segments, s.kv_heads, n], 256, 0",
     "attend": "[self.out.width.div_ceil(256), n, 1], 256, 0",
     "route": "[rows, 1, 1], 256, 4 * n",
-    "group": "[1, 1, 1], EXPERTS, 0",
+    "group": "[1, 1, 1], n.next_multiple_of(32), 0",
     "combine": "[width.div_ceil(256), rows, 1], 256, 0",
     "best_of_parts": "[parts, rows, 1], 256, 0",
     "best_of_row": "[rows, 1, 1], 256, 0",
@@ -33,7 +35,7 @@ ELSEWHERE = {"add_gated", "join_rows", "quantize", "masses_of_parts"}
 # Constants of the backend that are used here: file, name, value.
 CONSTANTS = [
     ("attention", "SEGMENT", 256), ("attention", "KEYS", 64), ("attention", "QUERIES", 64), ("delta", "COLUMNS", 32),
-    ("delta", "CHANNELS", 256), ("norm", "PART", 4096), ("norm", "SPAN", 2048), ("moe", "EXPERTS", 1024), ("cut", "FEWEST", 4),
+    ("delta", "CHANNELS", 256), ("norm", "PART", 4096), ("norm", "SPAN", 2048), ("norm", "NORM", 512), ("cut", "FEWEST", 4),
 ]  # fmt: skip
 FORM = {256: {"q256", "d256", "sums256"}, 32: {"q32", "d32", "sums32"}}
 
@@ -52,15 +54,27 @@ class Ours:
         args = arguments(signatures(self.kernels / f"{file}.cu")[name], values, null)
         return Launch(name, self.codes[file, ""][name], (grid + (1, 1))[:3], (threads, 1), args, bytes, shared)
 
-    def norm(self, n, forms, add=True):
-        """x += y, norm, and the int8 forms that the products behind it read."""
-        w = self.shape.width
-        null = unwanted(forms) | (set() if add else {"y"})
-        return self.kernel("rows", "rms_norm", (n,), 256, {"width": w, "staged": 1, "eps": 1e-6}, 20 * w * n, 4 * w, null)
+    def norm(self, n, forms, add=True, experts=False):
+        """x += y, norm, and the int8 forms that the products behind it read; y may be the experts' sum, made on the way."""
+        w, more = self.shape.width, self.mixture(n)
+        null = unwanted(forms) | (set() if add else {"y"}) | (set() if experts else {"down", "shared"})
+        moved = 20 * w * n + (more["moved"] if experts else 0)
+        return self.kernel("rows", "rms_norm", (n,), 512, {**more["values"], "staged": 1, "eps": 1e-6}, moved, 4 * w, null)
 
-    def swiglu(self, n, width, form):
-        grid = (-(-width // 2048), n)
-        return self.kernel("rows", "swiglu", grid, 256, {"width": width}, 13 * width * n, 4 * 2048, unwanted({form}))
+    def mixture(self, n):
+        """The experts' sum: its numbers, and bytes."""
+        s = self.shape
+        return {"values": {"width": s.width, "used": s.used, "bytes": 1}, "moved": 4 * s.width * (s.used + 4) * n}
+
+    def swiglu(self, *sides):
+        """Of rows of two widths: (rows, width, the form that the products behind them read) each."""
+        (rows, width, form), (more, other, another) = sides
+        grid = (-(-max(width, other) // 2048), rows + more)
+        values = {"width0": width, "width1": other, "rows": rows}
+        null = {f"{name}_{i}" for i, f in enumerate((form, another)) for name in unwanted({f})}
+        parts = [Part(grid[0] * rows, (0, 0, 0)), Part(grid[0] * more, (0, rows, 0))]
+        moved = 13 * (width * rows + other * more)
+        return replace(self.kernel("rows", "swiglu", grid, 256, values, moved, 4 * 2048, null), parts=parts)
 
     def delta(self, layer, n):
         """A gated delta net."""
@@ -77,8 +91,9 @@ class Ours:
         shared = 8 * (s.state_dim + n)
         null = {"log_delta", "log_decay"} if n == 1 else ()
         yield self.kernel("delta", "recur", (s.state_dim // 32, heads), 128, values, moved, shared, null)
-        values = {"heads": heads, "dim": s.state_dim, "eps": 1e-6}
-        yield self.kernel("delta", "gated_norm", (n,), 256, values, 13 * width * n, null=unwanted({256}))
+        each = 256 // s.state_dim
+        values = {"heads": heads, "dim": s.state_dim, "each": each, "eps": 1e-6}
+        yield self.kernel("delta", "gated_norm", (heads // each, n), 32 * each, values, 13 * width * n, null=unwanted({256}))
         yield from self.products.dense(["ssm_out"], mix, shapes, n)
 
     def heads(self):
@@ -112,26 +127,24 @@ class Ours:
         yield self.kernel("moe", "route", (n,), 256, values, 8 * s.experts * n, 4 * s.experts)
         if n > 1:
             values = {"pairs": n * s.used, "used": s.used}
-            yield self.kernel("moe", "group", (1,), 1024, values, 16 * n * s.used)
+            yield self.kernel("moe", "group", (1,), s.experts, values, 16 * n * s.used)
         yield from self.products.grouped(["ffn_gate_exps", "ffn_up_exps"], mix, shapes, n)
-        yield self.swiglu(n * s.used, s.ff, 256)
-        yield from self.products.grouped(["ffn_down_exps"], mix, shapes, n)
         yield from self.products.dense(["ffn_gate_shexp", "ffn_up_shexp"], mix, shapes, n)
-        yield self.swiglu(n, s.shared_ff, 32)
+        yield self.swiglu((n * s.used, s.ff, 256), (n, s.shared_ff, 32))
+        yield from self.products.grouped(["ffn_down_exps"], mix, shapes, n)
         yield from self.products.dense(["ffn_down_shexp"], mix, shapes, n)
-        values = {"width": s.width, "used": s.used, "bytes": 1}
-        yield self.kernel("moe", "combine", (s.width // 256, n), 256, values, 4 * s.width * (s.used + 4) * n)
 
     def layer(self, layer, n):
-        """Launches of a layer for n rows of one sequence."""
-        yield self.norm(n, {256}, add=layer > 0)
+        """Launches of a layer for n rows of one sequence; the last sum is left to the next layer's norm."""
+        yield self.norm(n, {256}, add=layer > 0, experts=layer > 0)
         yield from self.delta(layer, n) if self.shape.recurrent(layer) else self.attention(layer, n)
         yield self.norm(n, {256, 32})
         yield from self.ffn(layer, n)
 
     def boundary(self, n):
-        """The sum that no norm of the same die takes with it, before the rows go to the next die or are thinned out."""
-        count = n * self.shape.width
+        """The sums that no norm of the same die takes with it, before the rows go to the next die or are thinned out."""
+        count, more = n * self.shape.width, self.mixture(n)
+        yield self.kernel("rows", "combine", (self.shape.width // 256, n), 256, more["values"], more["moved"])
         yield self.kernel("rows", "add_rows", (count // 256,), 256, {"count": count}, 12 * count)
 
     def head(self, n):

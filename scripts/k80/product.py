@@ -18,7 +18,7 @@ FOLLOWED = [
     ("impl Shape", "of", "5034882b"),
     ("impl Sizes", "of", "246188a5"),
     ("", "unit_blocks", "925bb5ea"),
-    ("", "area", "893e1d4c"),
+    ("", "area", "1a3c13ba"),
     ("", "has_min", "3304d688"),
     ("", "sub", "becb7dd8"),
     ("", "plan", "1eed1f10"),

@@ -367,6 +367,7 @@ impl Work for Route {
     fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
         const WIDTH: usize = 256;
         const FF: usize = 256;
+        const SHARED: usize = 288;
         let mut random = Random::named(6, &self.name());
         let place = Place::Layer(1);
         let shape = |rows, cols, count| MatrixShape { cols, rows, count };
@@ -383,22 +384,32 @@ impl Work for Route {
             (one(), one())
         };
         let down = matrix(b, place, &mut random, self.down, shape(WIDTH, FF, self.experts));
-        let shared = b.vector(place, &random.activations(WIDTH)).unwrap();
-        let mut routes = b.routes();
+        let [shared, weight] = [0; 2].map(|_| b.vector(place, &random.activations(WIDTH)).unwrap());
+        let (last, mut hidden) = (matrix(b, place, &mut random, Format::Q8_0, shape(WIDTH, SHARED, 1)), b.rows(SHARED));
+        let (mut routes, mut z) = (b.routes(), b.rows(WIDTH));
         let mut out = Vec::new();
         for (renormalize, router) in [(true, &router), (false, &ties)] {
             let mut y = b.rows(WIDTH);
-            b.pass(|pass| {
-                let mut x = load(b, pass, &mut random, (self.n, WIDTH));
+            let size = (self.n, WIDTH);
+            let (x, stream) = b.pass(|pass| {
+                let [mut x, mut stream] = [0; 2].map(|_| load(b, pass, &mut random, size));
                 let how = Routing { used: self.used, renormalize, scale: if renormalize { 1.0 } else { 2.5 } };
                 pass.route(&mut x, router, how, &mut routes);
                 pass.experts(&mut x, Experts { gate: &gate, up: &up, down: &down }, &mut routes, &mut y);
+                pass.load(&random.activations(self.n * SHARED), &mut hidden);
+                pass.swiglu(&mut hidden, &load(b, pass, &mut random, (self.n, SHARED)));
+                pass.project(&mut hidden, &mut [(&last, &mut z)]);
                 if renormalize {
-                    let z = load(b, pass, &mut random, (self.n, WIDTH));
                     pass.add_gated(&x, &shared, &z, &mut y);
                 }
+                // As a layer ends, and the next one begins.
+                if renormalize != self.fused {
+                    pass.add(&mut stream, &y);
+                    pass.rms_norm(&stream, &weight, 1e-6, &mut x);
+                }
+                (x, stream)
             });
-            bits(b, &y, self.n, &mut out);
+            [&y, &x, &z, &stream].iter().for_each(|rows| bits(b, rows, self.n, &mut out));
         }
         out.push(b.expert_bytes(&routes) as u32);
         out

@@ -16,6 +16,7 @@ const GROUPED: On = On::plain(&[("attention", "")], &["attention 20 on 2, 32 wid
 const DELTA: On =
     On::plain(&[("delta", "")], &["delta rule DeltaShape { key_heads: 2", "delta rule DeltaShape { key_heads: 1"]);
 const ROUTES: On = On::plain(&[("moe", "")], &["8 of 256 experts, 17 rows, Q8_0", "3 of 300 experts, 40 rows, Q8_0"]);
+const MIXTURE: On = On::plain(&[("rows", "")], &["8 of 256 experts, 17 rows, Q8_0", "3 of 300 experts, 40 rows, Q8_0"]);
 const CROWD: On = On::plain(&[("moe", "")], &["8 of 64 experts, 130 rows"]);
 const LARGEST: On = On::plain(&[("select", "")], &["the largest of"]);
 
@@ -73,6 +74,39 @@ pub const FAULTS: &[Fault] = &[
         ],
     ),
     fault("join: one element too many from the left", ROWS, "rows.cu", ["i < x_width ?", "i <= x_width ?"]),
+    fault(
+        "experts: ranks from the last to the first",
+        MIXTURE,
+        "rows.cu",
+        [
+            "u32 rank = row * used; rank < (row + 1) * used; rank++)",
+            "u32 rank = (row + 1) * used; rank-- > row * used;)",
+        ],
+    ),
+    fault(
+        "experts: the bytes read are those of the last pass",
+        MIXTURE,
+        "rows.cu",
+        ["        if (threadIdx.x == 0 && row == 0) read[0] +=", "        if (threadIdx.x == 0 && row == 0) read[0] ="],
+    ),
+    fault(
+        "shared expert: product and sum rounded one by one",
+        MIXTURE,
+        "rows.cu",
+        ["fma(open, shared[row * width + i], sum)", "add(mul(open, shared[row * width + i]), sum)"],
+    ),
+    fault(
+        "experts: a norm that sums them does not write the sum",
+        MIXTURE,
+        "rows.cu",
+        ["            if (down) y[row * width + i] = more;\n", ""],
+    ),
+    fault(
+        "swiglu: the other rows begin where the first do",
+        MIXTURE,
+        "rows.cu",
+        ["activate(blockIdx.y - rows,", "activate(blockIdx.y,"],
+    ),
     // ---- attention.cu ----
     fault(
         "rotation: both products rounded",
@@ -267,6 +301,12 @@ pub const FAULTS: &[Fault] = &[
         "delta.cu",
         ["silu(z[at + i]));\n    }\n    __syncthreads();", "silu(z[at + i]));\n    }"],
     ),
+    fault(
+        "gated norm: one head of a block too few",
+        DELTA,
+        "delta.cu",
+        ["count = min(heads - first, each)", "count = min(heads - first, each - 1)"],
+    ),
     // ---- moe.cu ----
     fault(
         "router: of equal experts of a thread the last",
@@ -317,22 +357,6 @@ pub const FAULTS: &[Fault] = &[
         ],
     ),
     fault("grouping: later pairs enter as earlier rows", CROWD, "moe.cu", ["(from + i) / used", "i / used"]),
-    fault(
-        "experts: ranks from the last to the first",
-        ROUTES,
-        "moe.cu",
-        [
-            "u32 rank = row * used; rank < (row + 1) * used; rank++)",
-            "u32 rank = (row + 1) * used; rank-- > row * used;)",
-        ],
-    ),
-    fault("experts: the bytes read are those of the last pass", ROUTES, "moe.cu", ["read[0] +=", "read[0] ="]),
-    fault(
-        "shared expert: product and sum rounded one by one",
-        ROUTES,
-        "moe.cu",
-        ["fma(open, shared[row * width + i], sum)", "add(mul(open, shared[row * width + i]), sum)"],
-    ),
     // ---- select.cu ----
     fault(
         "argmax: of equal elements the last",
@@ -391,6 +415,12 @@ pub const FAULTS: &[Fault] = &[
         ROWS,
         "canon.cuh",
         ["return divide(x, add(1.0f, exp_of(-x)));", "return mul(x, sigmoid(x));"],
+    ),
+    fault(
+        "exp: a term rounded twice",
+        ROWS,
+        "canon.cuh",
+        ["p = fma(p, r, 0.49999994f);", "p = add(mul(p, r), 0.49999994f);"],
     ),
     // ---- forms.cuh ----
     fault(

@@ -156,6 +156,27 @@ pub const FAULTS: &[Fault] = &[
         ],
     ),
     fault(
+        "tensor product: sums of a block of 256 are not waited for",
+        MMA.shuffled(),
+        "product_mma.cu",
+        [
+            "        __syncwarp();\n        Places<N> places(in);\n        float *record",
+            "        Places<N> places(in);\n        float *record",
+        ],
+    ),
+    fault(
+        "tensor product: a record takes the place of sums that are still read",
+        MMA,
+        "product_mma.cu",
+        ["float *record = area + RECORDS;\n        Heads", "float *record = area;\n        Heads"],
+    ),
+    fault(
+        "tensor product: the first sixteen rows twice",
+        MMA,
+        "product_mma.cu",
+        ["load_part(at, 16 * h + lane() / 4 + 8 * k", "load_part(at, lane() / 4 + 8 * k"],
+    ),
+    fault(
         "tensor product: weight rows 8 to 15 in the place of 16 to 23",
         MMA_SMALL,
         "product_mma.cu",

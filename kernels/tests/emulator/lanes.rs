@@ -137,6 +137,33 @@ fn a_barrier_does_not_wait_for_threads_that_have_ended() {
 }
 
 #[test]
+fn whoever_comes_last_to_a_meeting_need_not_go_on_first() {
+    let first_to_go = |seed| {
+        let device = device(seed);
+        let (counters, out) = (put(&device, &[0, 0]), room(&device, 64));
+        run(&device, "meets", line(1, 32), &[at(&counters), at(&out)]).unwrap();
+        let turns = get(&device, &out);
+        turns[turns[32..].iter().position(|&turn| turn == 0).unwrap()]
+    };
+    assert_eq!(first_to_go(0), 31);
+    let came: Vec<u32> = (1..20).map(first_to_go).collect();
+    assert!(came.iter().filter(|&&turn| turn == 31).count() < 10, "{came:?}");
+}
+
+#[test]
+fn a_warp_is_met_in_the_middle_of_its_work() {
+    let seen = |seed| {
+        let device = device(seed);
+        let (steps, out) = (put(&device, &[0]), room(&device, 1));
+        run(&device, "looks", line(1, 64), &[at(&steps), at(&out)]).unwrap();
+        get(&device, &out)[0]
+    };
+    assert_eq!(seen(0), 2);
+    let seen: Vec<u32> = (1..40).map(seen).collect();
+    assert!((0..=2).all(|steps| seen.contains(&steps)), "{seen:?}");
+}
+
+#[test]
 fn a_missing_barrier_shows_under_every_random_order() {
     let expected: Vec<u32> = (0..64).map(|i| (i + 63) % 64).collect();
     for name in ["misses_barrier", "misses_static_barrier"] {

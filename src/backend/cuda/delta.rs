@@ -193,12 +193,21 @@ impl Recurrence {
         let shared = 8 * (s.key_dim + rows);
         let blocks = grid([s.value_dim.div_ceil(COLUMNS), s.value_heads, 1], 4 * COLUMNS, shared);
         die.launch(Launch { stage: "delta", kernel: RECUR, grid: blocks, args: &args, bytes: 8 * s.state_len() })?;
-        let (z, out) = (self.z.row(from), self.out.row(from));
-        let mut args =
-            vec![y.row(0), z, Arg::At(self.gates[2]), out, int(s.value_heads), int(s.value_dim), Arg::Float(s.eps)];
+        self.gated_norm(die, range, y)
+    }
+
+    /// The gated norm of what was read out of S in the rows of `range`.
+    fn gated_norm(&self, die: &Die, range: Range<usize>, y: Span) -> kernels::Result<()> {
+        let (s, from, rows) = (&self.shape, range.start, range.len());
+        // Heads that fill whole blocks of 256.
+        let each = s.value_heads.min(256 >> s.value_dim.trailing_zeros().min(8));
+        let mut args = vec![y.row(0), self.z.row(from), Arg::At(self.gates[2]), self.out.row(from)];
+        args.extend([s.value_heads, s.value_dim, each].map(int));
+        args.push(Arg::Float(s.eps));
         args.extend(both(self.forms, s.value_width(), from));
-        let (blocks, bytes) = (grid([rows, 1, 1], 256, 0), 12 * rows * s.value_width());
-        die.launch(Launch { stage: "delta", kernel: GATED_NORM, grid: blocks, args: &args, bytes })
+        let grid = grid([s.value_heads.div_ceil(each), rows, 1], 32 * each.min(8), 0);
+        let bytes = 12 * rows * s.value_width();
+        die.launch(Launch { stage: "delta", kernel: GATED_NORM, grid, args: &args, bytes })
     }
 }
 

@@ -298,10 +298,12 @@ impl Pass<Cuda> for CudaPass<'_> {
         for (token, row) in tokens.iter().zip(values.chunks_exact_mut(table.cols())) {
             canon::dequantize_row(table.format(), table.host_row(*token as usize), row);
         }
+        self.mix_if(out);
         out.load(values);
     }
 
     fn load(&self, values: &[f32], out: &mut rows::Rows) {
+        self.mix_if(out);
         out.load(values.to_vec());
     }
 

@@ -12,7 +12,7 @@ use kernels::{Address, Allocation, Arg, Kernel};
 use super::Cuda;
 use super::die::{Die, Launch, Room};
 use super::matmul::{Input, Matrix, Product, multiply};
-use super::norm::swiglu;
+use super::norm::{COMBINE, Hidden, swiglu};
 use super::pass::{CudaPass, Span, flag, grid, int, kernel};
 use super::product::{Job, Places};
 use super::rows::{BLOCKS, Form, Rows, form_of};
@@ -21,10 +21,12 @@ use crate::quant::Format;
 
 const ROUTE: Kernel = kernel("moe", "route");
 const GROUP: Kernel = kernel("moe", "group");
-const COMBINE: Kernel = kernel("moe", "combine");
 
 /// All of them.
-pub const KERNELS: [Kernel; 3] = [ROUTE, GROUP, COMBINE];
+pub const KERNELS: [Kernel; 2] = [ROUTE, GROUP];
+
+/// What is told of the experts' outputs, in numbers (rows.cu).
+pub const MIXTURE: usize = 10;
 
 /// Experts that `group` sorts, at most (moe.cu).
 pub const EXPERTS: usize = 1024;
@@ -135,13 +137,14 @@ impl Router {
             int(pairs),
             int(how.used),
         ];
-        die.launch(Launch { stage: "router", kernel: GROUP, grid: grid([1, 1, 1], EXPERTS, 0), args: &args, bytes: 0 })
+        let one = grid([1, 1, 1], n.next_multiple_of(32), 0);
+        die.launch(Launch { stage: "router", kernel: GROUP, grid: one, args: &args, bytes: 0 })
     }
 }
 
-/// The experts' products, activation and sum.
+/// The experts' products and activation.
 #[derive(Clone, Copy)]
-struct Mixture {
+pub struct Mixture {
     /// Gate, up and down.
     matrices: [Job; 3],
     formats: [Format; 3],
@@ -154,55 +157,77 @@ struct Mixture {
     out: usize,
 }
 
+/// A shared expert: what its gate multiplies, the gate, its output.
+#[derive(Clone, Copy)]
+pub struct Shared {
+    pub x: Span,
+    pub gate: Address,
+    pub y: Span,
+}
+
 /// The experts' outputs of a pass, not summed yet.
 #[derive(Clone, Copy)]
 pub struct Mixed {
-    die: usize,
-    rows: usize,
+    /// The die that holds them.
+    pub die: usize,
+    pub rows: usize,
     used: usize,
     /// Bytes of one expert.
     bytes: usize,
     counter: Address,
-    out: Span,
+    /// Whether the hidden rows are still to be gone through.
+    pub inside: Option<Mixture>,
+    pub shared: Option<Shared>,
+    /// Where the sums go.
+    pub out: Span,
 }
 
 impl Mixture {
-    fn run(&self, die: &Die, range: Range<usize>) -> kernels::Result<()> {
-        let rows = range.len();
-        let pairs = rows * self.used;
-        let table = Table::of(die, pairs)?;
-        let gate = die.room(Room::Gate, 4 * pairs * self.ff)?;
-        let up = die.room(Room::Up, 4 * pairs * self.ff)?;
-        let down = die.room(Room::Down, 4 * pairs * self.out)?;
-        let most = pairs.min(self.experts);
-        let (groups, count) = (table.groups, table.count);
-        let places = |enter| Places::Grouped { groups, count, enter, most, largest: rows, places: pairs };
-        self.enter(die, range.start, [gate, up], places(table.enter))?;
-        let hidden = self.hidden(die, pairs)?;
-        let span = |at| Span { at, width: self.ff };
-        swiglu(die, (span(gate), span(up)), hidden, 0..pairs)?;
-        let input = match form_of(self.formats[2]) {
-            Some(which) => Input::Int8(hidden[which]),
-            None => Input::Float(span(gate)),
-        };
-        let job = Job { out: down, ..self.matrices[2] };
-        let (format, cols) = (self.formats[2], self.ff);
-        let input = input.at_row(0, cols, format);
-        self.multiply(die, Product { format, cols, jobs: vec![job], input, places: places(0) })
+    /// The groups of `rows` rows, and the input row of each place or 0 for its own.
+    fn places(&self, table: &Table, enter: Address, rows: usize) -> Places {
+        let (groups, count, places) = (table.groups, table.count, rows * self.used);
+        Places::Grouped { groups, count, enter, most: places.min(self.experts), largest: rows, places }
+    }
+
+    /// Room for what `pairs` pairs have between the projections.
+    fn hidden(&self, die: &Die, pairs: usize) -> kernels::Result<Hidden> {
+        let [gate, up] = [die.room(Room::Gate, 4 * pairs * self.ff)?, die.room(Room::Up, 4 * pairs * self.ff)?];
+        let [gate, up] = [gate, up].map(|at| Span { at, width: self.ff });
+        Ok(Hidden { gate, up, forms: self.forms(die, pairs)? })
     }
 
     /// Gate and up, together where they are of one format.
-    fn enter(&self, die: &Die, row: usize, out: [Address; 2], places: Places) -> kernels::Result<()> {
+    fn enter(&self, die: &Die, range: Range<usize>) -> kernels::Result<()> {
+        let pairs = range.len() * self.used;
+        let (table, hidden) = (Table::of(die, pairs)?, self.hidden(die, pairs)?);
+        let places = self.places(&table, table.enter, range.len());
+        let out = [hidden.gate.at, hidden.up.at];
         let product = |which: &[usize]| {
             let (format, cols) = (self.formats[which[0]], self.width);
             let jobs = which.iter().map(|&i| Job { out: out[i], ..self.matrices[i] }).collect();
-            Product { format, cols, jobs, input: self.inputs[which[0]].at_row(row, cols, format), places }
+            Product { format, cols, jobs, input: self.inputs[which[0]].at_row(range.start, cols, format), places }
         };
         if self.formats[0] == self.formats[1] {
             return self.multiply(die, product(&[0, 1]));
         }
         self.multiply(die, product(&[0]))?;
         self.multiply(die, product(&[1]))
+    }
+
+    /// SwiGLU, of a shared expert's rows as well, and the down projection.
+    pub fn leave(&self, die: &Die, range: Range<usize>, shared: Hidden) -> kernels::Result<()> {
+        let pairs = range.len() * self.used;
+        let (table, hidden) = (Table::of(die, pairs)?, self.hidden(die, pairs)?);
+        let places = self.places(&table, 0, range.len());
+        let also = if shared.gate.width > 0 { range } else { 0..0 };
+        swiglu(die, [(hidden, 0..pairs), (shared, also)])?;
+        let (format, cols) = (self.formats[2], self.ff);
+        let input = match form_of(format) {
+            Some(which) => Input::Int8(hidden.forms[which]),
+            None => Input::Float(hidden.gate),
+        };
+        let job = Job { out: die.room(Room::Down, 4 * pairs * self.out)?, ..self.matrices[2] };
+        self.multiply(die, Product { format, cols, jobs: vec![job], input: input.at_row(0, cols, format), places })
     }
 
     fn multiply(&self, die: &Die, product: Product) -> kernels::Result<()> {
@@ -213,7 +238,7 @@ impl Mixture {
     }
 
     /// Room for the int8 form of the hidden rows that the down projection reads.
-    fn hidden(&self, die: &Die, pairs: usize) -> kernels::Result<[Form; 2]> {
+    fn forms(&self, die: &Die, pairs: usize) -> kernels::Result<[Form; 2]> {
         let mut forms = [Form::default(); 2];
         if let Some(which) = form_of(self.formats[2]) {
             forms[which] = Form {
@@ -246,6 +271,7 @@ impl CudaPass<'_> {
         assert_eq!((gate.cols(), up.cols(), down.rows()), (x.width(), x.width(), out.width()), "the experts' widths");
         assert_eq!((gate.rows(), up.rows()), (down.cols(), down.cols()), "the experts' hidden widths");
         let (die, rows) = (gate.die(), x.len());
+        self.mix_now();
         let inputs = [gate, up].map(|matrix| self.input(x, matrix.format(), die));
         let counter = self.cuda.must(self.die(die).name(routes.counter(self.die(die))));
         let mixture = Mixture {
@@ -258,54 +284,56 @@ impl CudaPass<'_> {
             experts: routes.experts,
             out: out.width(),
         };
-        self.push(die, rows, move |die: &Die, range: Range<usize>| mixture.run(die, range));
+        self.push(die, rows, move |die: &Die, range: Range<usize>| mixture.enter(die, range));
         let bytes = matrices.iter().map(|matrix| matrix.bytes() / matrix.count()).sum();
         let out = self.write(out, rows, die);
-        self.mix_later(Mixed { die, rows, used: routes.used, bytes, counter, out });
-    }
-
-    /// Sums the experts' outputs in rank order, and adds a shared expert's where there is one: its input row, gate and output.
-    pub(super) fn combine(&self, mixed: Mixed, shared: Option<(Span, Address, Span)>) {
-        assert!(shared.is_none_or(|(x, _, y)| x.width == mixed.out.width && y.width == x.width), "a mixture's widths");
-        self.push(mixed.die, mixed.rows, move |die: &Die, range: Range<usize>| mixed.run(die, range, shared));
+        self.mix_later(Mixed {
+            die,
+            rows,
+            used: routes.used,
+            bytes,
+            counter,
+            inside: Some(mixture),
+            shared: None,
+            out,
+        });
     }
 }
 
 impl Mixed {
-    /// The die that holds them.
-    pub fn die(&self) -> usize {
-        self.die
-    }
-
     /// Whether the sums go to `rows`.
     pub fn makes(&self, rows: &Rows) -> bool {
         rows.at(self.die) == Some(self.out.at)
     }
 
-    fn run(&self, die: &Die, range: Range<usize>, shared: Option<(Span, Address, Span)>) -> kernels::Result<()> {
+    /// Whether the shared expert is made of `rows`.
+    pub fn reads(&self, rows: &Rows) -> bool {
+        self.shared.is_some_and(|Shared { x, y, .. }| [x.at, y.at].map(Some).contains(&rows.at(self.die)))
+    }
+
+    /// What a kernel that sums them for the rows of `range` is told (`MIXTURE` in rows.cu), and the bytes that it moves.
+    pub fn args(&self, die: &Die, range: &Range<usize>) -> kernels::Result<([Arg; MIXTURE], usize)> {
         let (rows, width, from) = (range.len(), self.out.width, range.start);
         let pairs = rows * self.used;
         let table = Table::of(die, pairs)?;
         let down = die.room(Room::Down, 4 * pairs * width)?;
-        let [x, gate, y] = match shared {
-            Some((x, gate, y)) => [x.row(from), Arg::At(gate), y.row(from)],
+        let [x, gate, y] = match self.shared {
+            Some(Shared { x, gate, y }) => [x.row(from), Arg::At(gate), y.row(from)],
             None => [Arg::At(0); 3],
         };
-        let args = [
-            Arg::At(down),
-            Arg::At(table.weights),
-            Arg::At(table.place),
-            Arg::At(table.count),
-            Arg::At(self.counter),
-            x,
-            gate,
-            y,
-            self.out.row(from),
-            int(width),
-            int(self.used),
-            int(self.bytes),
-        ];
-        let (blocks, bytes) = (grid([width.div_ceil(256), rows, 1], 256, 0), 4 * (pairs + rows) * width);
-        die.launch(Launch { stage: "experts", kernel: COMBINE, grid: blocks, args: &args, bytes })
+        let table = [down, table.weights, table.place, table.count, self.counter].map(Arg::At);
+        let [down, weights, place, count, read] = table;
+        let args = [down, weights, place, count, read, x, gate, y, int(self.used), int(self.bytes)];
+        Ok((args, 4 * (pairs + rows) * width))
+    }
+
+    /// Sums them by themselves.
+    pub fn run(&self, die: &Die, range: Range<usize>) -> kernels::Result<()> {
+        let (rows, width) = (range.len(), self.out.width);
+        let (args, bytes) = self.args(die, &range)?;
+        let mut args = args.to_vec();
+        args.extend([self.out.row(range.start), int(width)]);
+        let grid = grid([width.div_ceil(256), rows, 1], 256, 0);
+        die.launch(Launch { stage: "experts", kernel: COMBINE, grid, args: &args, bytes })
     }
 }

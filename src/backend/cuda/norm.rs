@@ -8,6 +8,7 @@ use kernels::{Address, Arg, Kernel};
 
 use super::Vector;
 use super::die::{Die, Launch, Room};
+use super::moe::{MIXTURE, Shared};
 use super::pass::{CudaPass, Span, Sum, flag, form_args, grid, int, kernel};
 use super::rows::{BLOCKS, Form, Rows};
 
@@ -18,12 +19,15 @@ const JOIN: Kernel = kernel("rows", "join_rows");
 const SWIGLU: Kernel = kernel("rows", "swiglu");
 const QUANTIZE: Kernel = kernel("rows", "quantize");
 const ADD_GATED: Kernel = kernel("rows", "add_gated");
+/// The sum of experts' outputs.
+pub const COMBINE: Kernel = kernel("rows", "combine");
 const BEST_OF_PARTS: Kernel = kernel("select", "best_of_parts");
 const BEST_OF_ROW: Kernel = kernel("select", "best_of_row");
 const MASSES: Kernel = kernel("select", "masses_of_parts");
 
 /// All of them.
-pub const KERNELS: [Kernel; 9] = [ADD, RMS_NORM, JOIN, SWIGLU, QUANTIZE, ADD_GATED, BEST_OF_PARTS, BEST_OF_ROW, MASSES];
+pub const KERNELS: [Kernel; 10] =
+    [ADD, RMS_NORM, JOIN, SWIGLU, QUANTIZE, ADD_GATED, COMBINE, BEST_OF_PARTS, BEST_OF_ROW, MASSES];
 
 /// Elements of a row of logits that one block looks through (select.cu).
 const PART: usize = 4096;
@@ -31,8 +35,17 @@ const PART: usize = 4096;
 /// Columns that a block takes where a row is cut (rows.cu).
 const SPAN: usize = 2048;
 
+/// Threads for a row's norm (rows.cu).
+const NORM: usize = 512;
+
 /// Rows up to so many elements are staged in shared memory.
 const STAGED: usize = 10 << 10;
+
+/// What `rms_norm` is told of experts where there are none.
+const NO_MIXTURE: [Arg; MIXTURE] = {
+    let [nothing, zero] = [Arg::At(0), Arg::Int(0)];
+    [nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing, zero, zero]
+};
 
 /// Both int8 forms of row `row`, as the kernels of rows.cu take them: 256, then 32.
 pub(super) fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
@@ -41,17 +54,28 @@ pub(super) fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
     [a, b, c, d, e, f]
 }
 
-/// `gate = silu(gate) · up` in the rows of `range`, and their int8 forms.
-pub(super) fn swiglu(
-    die: &Die,
-    (gate, up): (Span, Span),
-    forms: [Form; 2],
-    range: Range<usize>,
-) -> kernels::Result<()> {
-    let (width, from) = (gate.width, range.start);
-    let mut args = vec![gate.row(from), up.row(from), int(width)];
-    args.extend(both(forms, width, from));
-    let (grid, bytes) = (grid([width.div_ceil(SPAN), range.len(), 1], 256, 4 * SPAN), 12 * range.len() * width);
+/// Rows between two projections, and the int8 forms that they get.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hidden {
+    pub gate: Span,
+    pub up: Span,
+    pub forms: [Form; 2],
+}
+
+impl Hidden {
+    fn args(self, from: usize) -> impl Iterator<Item = Arg> {
+        let width = self.gate.width;
+        [self.gate.row(from), self.up.row(from), int(width)].into_iter().chain(both(self.forms, width, from))
+    }
+}
+
+/// `gate = silu(gate) · up` and the int8 forms in some rows, and in some of another width.
+pub(super) fn swiglu(die: &Die, sides: [(Hidden, Range<usize>); 2]) -> kernels::Result<()> {
+    let mut args: Vec<Arg> = sides.iter().flat_map(|(hidden, range)| hidden.args(range.start)).collect();
+    let [(rows, width), (more, other)] = sides.map(|(hidden, range)| (range.len(), hidden.gate.width));
+    args.push(int(rows));
+    let grid = grid([width.max(other).div_ceil(SPAN), rows + more, 1], 256, 4 * SPAN);
+    let bytes = 12 * (rows * width + more * other);
     die.launch(Launch { stage: "swiglu", kernel: SWIGLU, grid, args: &args, bytes })
 }
 
@@ -59,7 +83,9 @@ impl CudaPass<'_> {
     pub(super) fn add_rows(&self, x: &mut Rows, y: &Rows) {
         assert_eq!((x.width(), x.len()), (y.width(), y.len()), "sums are of one shape");
         let (die, rows) = (y.last(), x.len());
-        let (_, y) = (self.read(x, die), self.read(y, die));
+        self.read(x, die);
+        // The experts' sum waits as well.
+        let y = self.mixed_in(y, die).unwrap_or_else(|| self.read(y, die));
         let x = self.write(x, rows, die);
         self.put_off(Sum { die, rows, x, y });
     }
@@ -68,8 +94,11 @@ impl CudaPass<'_> {
         assert_eq!((x.width(), out.width()), (weight.len, weight.len), "a norm keeps the width");
         let (die, rows, width) = (weight.die, x.len(), x.width());
         let x = self.read_for_norm(x, die);
-        let sum = self.take_sum(x, die);
-        let y = sum.map_or(Span { at: 0, width }, |sum| sum.y);
+        if width > STAGED {
+            self.mix_now();
+        }
+        let (sum, mixed) = self.take_sum(x, die).unzip();
+        let (y, mixed) = (sum.map_or(Span { at: 0, width }, |sum| sum.y), mixed.flatten());
         let out_span = self.write(out, rows, die);
         out.made_by(&weight.wanted);
         let (forms, weight) = (self.forms(out, die), weight.at());
@@ -77,11 +106,16 @@ impl CudaPass<'_> {
             let from = range.start;
             let y = if y.at == 0 { Arg::At(0) } else { y.row(from) };
             let staged = width <= STAGED;
-            let mut args = vec![x.row(from), y, Arg::At(weight), out_span.row(from), int(width), flag(staged)];
+            let (mixture, more) = match mixed {
+                Some(mixed) => mixed.args(die, &range)?,
+                None => (NO_MIXTURE, 0),
+            };
+            let mut args = mixture.to_vec();
+            args.extend([x.row(from), y, Arg::At(weight), out_span.row(from), int(width), flag(staged)]);
             args.push(Arg::Float(eps));
             args.extend(both(forms, width, from));
             let shared = if staged { 4 * width } else { 0 };
-            let (grid, bytes) = (grid([range.len(), 1, 1], 256, shared), 8 * range.len() * width);
+            let (grid, bytes) = (grid([range.len(), 1, 1], NORM, shared), 8 * range.len() * width + more);
             die.launch(Launch { stage: "norm", kernel: RMS_NORM, grid, args: &args, bytes })
         });
     }
@@ -129,16 +163,20 @@ impl CudaPass<'_> {
         let (die, rows) = (up.last(), gate.len());
         let (_, up) = (self.read(gate, die), self.read(up, die));
         let span = self.write(gate, rows, die);
-        let forms = self.forms(gate, die);
-        self.push(die, rows, move |die: &Die, range: Range<usize>| swiglu(die, (span, up), forms, range));
+        let hidden = Hidden { gate: span, up, forms: self.forms(gate, die) };
+        if !self.leave_with(die, rows, hidden) {
+            self.push(die, rows, move |die: &Die, range: Range<usize>| {
+                swiglu(die, [(hidden, range), (Hidden::default(), 0..0)])
+            });
+        }
     }
 
     pub(super) fn add_gated_rows(&self, x: &Rows, gate: &Vector, y: &Rows, out: &mut Rows) {
         assert_eq!((x.len(), y.width(), x.width()), (out.len(), out.width(), gate.len), "a gated sum keeps its shape");
         let (die, rows) = (gate.die, out.len());
         let (x, y) = (self.read(x, die), self.read(y, die));
-        if let Some(mixed) = self.take_mixed(out, die) {
-            return self.combine(mixed, Some((x, gate.at(), y)));
+        if self.mix_with(out, die, Shared { x, gate: gate.at(), y }) {
+            return assert!(x.width == y.width, "a mixture's widths");
         }
         self.read(out, die);
         let (out, gate) = (self.write(out, rows, die), gate.at());

@@ -1,6 +1,6 @@
 //! A pass on the dies: operations are written down on a tape, which runs when a result is wanted.
 //!
-//! Owns: where an operation's operands are, and that a sum waits for the norm that mostly follows it. Refuses to know: what a
+//! Owns: where an operation's operands are, and that sums wait for the norm that mostly follows them. Refuses to know: what a
 //! kernel computes.
 
 use std::cell::RefCell;
@@ -10,7 +10,8 @@ use kernels::{Address, Arg, Grid, Kernel};
 
 use super::Cuda;
 use super::die::{Die, Launch};
-use super::moe::Mixed;
+use super::moe::{Mixed, Shared};
+use super::norm::Hidden;
 use super::rows::{Form, Rows};
 use super::tape::Tape;
 
@@ -20,7 +21,7 @@ pub struct CudaPass<'p> {
     tape: RefCell<Tape>,
     /// `x += y`, not written down yet: a norm that follows does it on the way.
     sum: RefCell<Option<Sum>>,
-    /// Experts' outputs, not summed yet: the shared expert is added on the way.
+    /// Experts' outputs, not summed yet: the shared expert is added on the way, and a norm that follows may do all of it.
     mixed: RefCell<Option<Mixed>>,
 }
 
@@ -33,8 +34,15 @@ pub(super) struct Sum {
     pub y: Span,
 }
 
+impl Sum {
+    /// Whether what is added is the experts' sum.
+    fn waits_for(&self, mixed: &Mixed) -> bool {
+        mixed.die == self.die && mixed.out.at == self.y.at
+    }
+}
+
 /// Rows on a die: where the first begins, and how many elements each has.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Span {
     pub at: Address,
     pub width: usize,
@@ -96,6 +104,7 @@ impl<'p> CudaPass<'p> {
 
     fn read_unsettled(&self, x: &Rows, die: usize) -> Span {
         self.mix_if(x);
+        self.mix_before(die, x.len());
         let die = self.die(die);
         let at = self.cuda.must(die.name(self.tape.borrow_mut().read(x, die)));
         Span { at, width: x.width() }
@@ -136,6 +145,7 @@ impl<'p> CudaPass<'p> {
         rows: usize,
         command: impl Fn(&Die, Range<usize>) -> kernels::Result<()> + Send + Sync + 'static,
     ) {
+        self.mix_before(die, rows);
         self.settle();
         self.tape.borrow_mut().push(self.die(die), rows, Box::new(command));
     }
@@ -154,26 +164,57 @@ impl<'p> CudaPass<'p> {
 
     /// Writes down the sum of experts' outputs that was put off.
     pub(super) fn mix_now(&self) {
-        let mixed = self.mixed.borrow_mut().take();
-        if let Some(mixed) = mixed {
-            self.combine(mixed, None);
+        if let Some(mixed) = self.take_mixed(|_| true) {
+            // Not by `push`: another sum that was put off may be waiting for this one.
+            let combine = move |die: &Die, range: Range<usize>| mixed.run(die, range);
+            self.tape.borrow_mut().push(self.die(mixed.die), mixed.rows, Box::new(combine));
         }
     }
 
-    /// The same, if it makes the rows that somebody is about to look at or to write.
-    fn mix_if(&self, x: &Rows) {
-        if self.mixed.borrow().is_some_and(|mixed| mixed.makes(x)) {
+    /// The same, if it makes or reads the rows that somebody is about to look at or to write.
+    pub(super) fn mix_if(&self, x: &Rows) {
+        if self.mixed.borrow().is_some_and(|mixed| mixed.makes(x) || mixed.reads(x)) {
             self.mix_now();
         }
     }
 
-    /// The experts' outputs that were to be summed in `out` on `die`: the caller does it.
-    pub(super) fn take_mixed(&self, out: &Rows, die: usize) -> Option<Mixed> {
-        let mixed = (*self.mixed.borrow()).filter(|mixed| mixed.die() == die && mixed.makes(out));
-        if mixed.is_some() {
-            self.mixed.borrow_mut().take();
+    /// The same, if something for other rows or another die comes next: the experts' outputs do not outlast their stage.
+    fn mix_before(&self, die: usize, rows: usize) {
+        if self.mixed.borrow().is_some_and(|mixed| (mixed.die, mixed.rows) != (die, rows)) {
+            self.mix_now();
         }
-        mixed
+    }
+
+    /// Where the experts' outputs will be summed, if that is put off and makes `x` on `die`.
+    pub(super) fn mixed_in(&self, x: &Rows, die: usize) -> Option<Span> {
+        (*self.mixed.borrow()).filter(|mixed| mixed.die == die && mixed.makes(x)).map(|mixed| mixed.out)
+    }
+
+    /// Adds a shared expert to the sum that was put off, if it makes `out` on `die`; whether it does.
+    pub(super) fn mix_with(&self, out: &Rows, die: usize, shared: Shared) -> bool {
+        let mut mixed = self.mixed.borrow_mut();
+        let waits = mixed.as_mut().filter(|mixed| mixed.die == die && mixed.makes(out) && mixed.shared.is_none());
+        waits.map(|mixed| mixed.shared = Some(shared)).is_some()
+    }
+
+    /// The sum of experts' outputs that was put off, if it is a certain one: the caller does it.
+    fn take_mixed(&self, which: impl Fn(&Mixed) -> bool) -> Option<Mixed> {
+        let mixed = self.mixed.borrow_mut().take_if(|mixed| which(mixed))?;
+        if let Some(mixture) = mixed.inside {
+            let leave = move |die: &Die, range: Range<usize>| mixture.leave(die, range, Hidden::default());
+            self.tape.borrow_mut().push(self.die(mixed.die), mixed.rows, Box::new(leave));
+        }
+        Some(mixed)
+    }
+
+    /// Writes down that hidden rows of experts that are not through yet go on, and `hidden` with them; false if there are
+    /// none on `die`.
+    pub(super) fn leave_with(&self, die: usize, rows: usize, hidden: Hidden) -> bool {
+        self.mix_before(die, rows);
+        let inside = self.mixed.borrow_mut().as_mut().and_then(|mixed| mixed.inside.take());
+        let Some(mixture) = inside else { return false };
+        self.push(die, rows, move |die: &Die, range: Range<usize>| mixture.leave(die, range, hidden));
+        true
     }
 
     /// Puts a sum off.
@@ -182,21 +223,21 @@ impl<'p> CudaPass<'p> {
         *self.sum.borrow_mut() = Some(sum);
     }
 
-    /// The sum that was put off, if it makes `x` on `die`: the caller does it.
-    pub(super) fn take_sum(&self, x: Span, die: usize) -> Option<Sum> {
-        let sum = (*self.sum.borrow())?;
-        if sum.die == die && sum.x.at == x.at {
-            self.sum.borrow_mut().take();
-            return Some(sum);
-        }
-        None
+    /// The sum that was put off, if it makes `x` on `die`, and the experts' that it waits for: the caller does both.
+    pub(super) fn take_sum(&self, x: Span, die: usize) -> Option<(Sum, Option<Mixed>)> {
+        let sum = self.sum.borrow_mut().take_if(|sum| sum.die == die && sum.x.at == x.at)?;
+        Some((sum, self.take_mixed(|mixed| sum.waits_for(mixed))))
     }
 
     /// Writes down the sum that was put off.
     fn settle(&self) {
-        let Some(Sum { die, rows, x, y }) = self.sum.borrow_mut().take() else {
+        let Some(sum) = self.sum.borrow_mut().take() else {
             return;
         };
+        if self.mixed.borrow().is_some_and(|mixed| sum.waits_for(&mixed)) {
+            self.mix_now();
+        }
+        let Sum { die, rows, x, y } = sum;
         let add = move |die: &Die, range: Range<usize>| {
             let count = range.len() * x.width;
             let args = [x.row(range.start), y.row(range.start), int(count)];

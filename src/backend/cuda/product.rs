@@ -232,7 +232,7 @@ fn area(path: Path, format: Format, n: usize, lane_rows: usize) -> usize {
         Path::Mma => (groups, 0),
     };
     let staged = n * step * (words + 32 / sub(format));
-    let both = if wide { record.max(staged) } else { record * blocks + staged };
+    let both = if wide && path != Path::Mma { record.max(staged) } else { record * blocks + staged };
     both.next_multiple_of(4)
 }
 

@@ -1,4 +1,4 @@
-use kernels::{Allocation, Driver, Emulator};
+use kernels::{Allocation, Arg, Driver, Emulator, Grid, Kernel};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -331,6 +331,49 @@ fn a_part_of_a_matrix_is_its_rows() {
         device.launch(&launch.kernel, launch.grid, &launch.args).unwrap();
         for (got, row) in download(&device, &out).iter().zip(part) {
             assert_bits(*got, whole.dot(2, row, &rows[0]), &|| format!("{format} weight row {row}"));
+        }
+    }
+}
+
+/// Values that rounding, limits and special cases care about.
+fn odd_value(kind: usize, rng: &mut StdRng) -> f32 {
+    let random = rng.random::<f32>() - 0.5;
+    match kind % 9 {
+        0 => 0.0,
+        1 => -0.0,
+        2 => random * 1e-40,
+        3 => random * f32::MAX,
+        // Ties between two integers, where the block's largest value is 127.
+        4 => (random * 200.0).round() + 0.5,
+        5 => [127.0, -127.0][rng.random_range(0..2)],
+        6 if rng.random_range(0..64) == 0 => [f32::INFINITY, f32::NEG_INFINITY, f32::NAN][rng.random_range(0..3)],
+        _ => random,
+    }
+}
+
+#[test]
+fn the_int8_forms_are_the_canonical_ones() {
+    let (rows, width, mut rng) = (40, 512, StdRng::seed_from_u64(7));
+    let device = Emulator::new(37, 0).unwrap();
+    // Rows of one kind and rows of all kinds.
+    let kind = |r: usize, i: usize| if r < 9 { r } else { i * r + i / 7 };
+    let x: Vec<f32> = (0..rows * width).map(|at| odd_value(kind(at / width, at % width), &mut rng)).collect();
+    let (from, room) = (upload(&device, bytemuck::cast_slice(&x)), rows * width);
+    let forms = [256, 32].map(|len| [room, 4 * room / len, 2 * room / 16].map(|bytes| device.allocate(bytes).unwrap()));
+    let mut args = vec![Arg::At(from.at), Arg::Int(width as i32)];
+    args.extend(forms.iter().flatten().map(|memory| Arg::At(memory.at)));
+    let grid = Grid { blocks: [width.div_ceil(2048) as u32, rows as u32, 1], threads: [256, 1], shared: 0 };
+    device.launch(&Kernel { file: "rows", variant: "", name: "quantize" }, grid, &args).unwrap();
+    for (len, [q_at, d_at, sums_at]) in [256, 32].into_iter().zip(&forms) {
+        let (mut q, mut d, mut sums) = (vec![0i8; room], vec![0.0f32; room / len], vec![0i16; room / 16]);
+        device.download(q_at.at, bytemuck::cast_slice_mut(&mut q)).unwrap();
+        device.download(d_at.at, bytemuck::cast_slice_mut(&mut d)).unwrap();
+        device.download(sums_at.at, bytemuck::cast_slice_mut(&mut sums)).unwrap();
+        let (mut want_q, mut want_d, mut want_sums) = (q.clone(), d.clone(), sums.clone());
+        canon::quantize_row(&x, len, &mut want_q, &mut want_d, &mut want_sums);
+        assert!(q == want_q && sums == want_sums, "integers of blocks of {len}");
+        for (got, want) in d.iter().zip(want_d) {
+            assert_bits(*got, want, &|| format!("a scale of blocks of {len}"));
         }
     }
 }
