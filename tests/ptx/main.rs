@@ -1,29 +1,66 @@
-#[allow(dead_code)]
+//! The kernels as NVIDIA's compiler makes them, run without a card: bits of the CPU, and no races.
+//!
+//! Owns: which cases run on which architecture. Refuses to know: PTX (the other files), what the cases do.
+//!
+//! PTX is what the compiler makes machine code of: the last form that is documented. `machine` executes it by the document, with a
+//! record of every access to memory, so that a barrier that is missing is noticed whether or not it did harm.
+
 mod arithmetic;
-#[allow(dead_code)]
+#[path = "../operations/cases.rs"]
+mod cases;
 mod code;
+mod compiled;
 mod decode;
+mod driver;
+mod faults;
+mod launch;
+mod memory;
 mod opcodes;
+mod planted;
+mod races;
+// Every suite uses its own part of it.
+#[allow(dead_code)]
+#[path = "../support/random.rs"]
+mod random;
+mod reach;
 mod text;
+mod warp;
+
+use compiled::{compare, compiler, library};
+
+/// Runs cases on the kernels for an architecture; if all cases, every kernel must have been launched.
+fn run(architecture: u32, dies: usize, wanted: impl Fn(usize, &str) -> bool + Sync, is_all: bool) {
+    let Some(compiler) = compiler() else { return };
+    let library = library(&compiler, architecture, None);
+    let wrong = compare(&library, architecture, dies, wanted);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let (kernels, idle) = library.idle();
+    println!("sm_{architecture}: {kernels} kernels, {} of them not launched", idle.len());
+    assert!(!is_all || idle.is_empty(), "no case launches {idle:?}");
+}
 
 #[test]
-fn parse_all() {
-    let mut bad = std::collections::BTreeMap::new();
-    for file in std::fs::read_dir("/tmp/ptxout").unwrap() {
-        let path = file.unwrap().path();
-        let text = std::fs::read_to_string(&path).unwrap();
-        match text::parse(&text) {
-            Err(e) => println!("{}: {e}", path.display()),
-            Ok((_, entries)) => {
-                for e in entries {
-                    match decode::decode(&e) {
-                        Ok(c) => { if c.slots[0] > 4000 { println!("{:?} {}", c.slots, c.instructions.len()) } }
-                        Err(e) => { bad.insert(e.split(": ").nth(1).unwrap().to_owned() + e.split(": ").nth(2).unwrap().split(' ').next().unwrap(), e); }
-                    }
-                }
-            }
-        }
-    }
-    bad.values().for_each(|e| println!("{e}"));
-    assert!(bad.is_empty());
+fn compiled_kernels_give_the_bits_of_the_cpu_without_races() {
+    run(37, 1, |_, _| true, true);
+}
+
+#[test]
+fn compiled_kernels_with_byte_products_give_the_bits_of_the_cpu_without_races() {
+    run(61, 1, |_, _| true, true);
+}
+
+#[test]
+fn compiled_kernels_with_tensor_products_give_the_bits_of_the_cpu_without_races() {
+    run(80, 1, |_, _| true, true);
+}
+
+#[test]
+fn two_devices_give_the_bits_of_the_cpu() {
+    run(37, 2, |i, _| i % 16 == 0, false);
+}
+
+#[test]
+fn what_newer_cards_get_is_understood() {
+    let Some(compiler) = compiler() else { return };
+    println!("sm_90: {} kernels", library(&compiler, 90, None).idle().0);
 }
