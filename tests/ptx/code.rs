@@ -94,7 +94,6 @@ pub enum Space {
 
 /// A kernel.
 pub struct Code {
-    pub name: String,
     pub instructions: Vec<Instruction>,
     /// The most threads of a block.
     pub threads: u32,

@@ -32,7 +32,6 @@ enum File {
 /// What is not understood, with its line.
 pub fn decode(entry: &Entry) -> Outcome<Code> {
     let code = Code {
-        name: entry.name.clone(),
         instructions: Vec::new(),
         threads: entry.threads,
         parameters: Vec::new(),
@@ -175,9 +174,7 @@ impl Slots<'_> {
         }
         match (file, variable) {
             (File::W, Some(i)) => self.code.wides.push((slot, shared_base(i, self.entry.shared[i].align))),
-            (File::W, None) => {
-                self.code.wides.push((slot, name.parse::<i64>().map_err(|_| not_understood())? as u64))
-            }
+            (File::W, None) => self.code.wides.push((slot, name.parse::<i64>().map_err(|_| not_understood())? as u64)),
             (File::S, _) => self.code.singles.push((slot, number(name).ok_or_else(not_understood)?)),
             (File::P, _) if name == "0" => self.code.never.push(slot),
             (File::P, _) if name == "-1" => self.code.always.push(slot),

@@ -77,7 +77,10 @@ fn a_race_between_lanes_is_noticed() {
 fn a_race_between_warps_is_noticed() {
     noticed(&exchange("bar.warp.sync -1;", 33), &["race"]);
     // A write after another warp's read.
-    noticed("st.shared.u32 [%rd6], %r1;\nbar.sync 0;\nld.shared.u32 %r4, [small];\nst.shared.u32 [%rd6], %r4;", &["race"]);
+    noticed(
+        "st.shared.u32 [%rd6], %r1;\nbar.sync 0;\nld.shared.u32 %r4, [small];\nst.shared.u32 [%rd6], %r4;",
+        &["race"],
+    );
 }
 
 #[test]
@@ -90,6 +93,8 @@ fn blocks_race_for_global_memory_and_atomics_do_not() {
     let found = run_on("st.global.u32 [%rd4], %r3;", 2).unwrap_err();
     assert!(found.contains("race") && found.contains("of the block 1 before"), "{found}");
     assert_eq!(run_on("ld.global.u32 %r4, [%rd4];", 2).unwrap()[5], 5);
+    // Each has shared memory of its own.
+    assert_eq!(run_on("st.shared.u32 [%rd6], %r3;", 2).unwrap()[5], 5);
     let all = run_on("atom.global.max.u32 %r4, [%rd2], %r1;", 2).unwrap();
     assert_eq!(all[0], 63);
     noticed("atom.global.max.u32 %r4, [%rd2], %r1;\nbar.sync 0;\nld.global.u32 %r5, [%rd2];", &["after Atomic"]);
@@ -129,8 +134,14 @@ fn memory_that_nobody_wrote_decides_nothing_and_does_not_come_out() {
 fn lanes_and_warps_that_do_not_come_are_noticed() {
     noticed("setp.lt.u32 %p1, %r2, 7;\n@%p1 bra $end;\nbar.warp.sync -1;\n$end:", &["wait here", "have ended"]);
     noticed("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $end;\nbar.sync 0;\n$end:", &["has ended"]);
-    noticed("setp.lt.u32 %p1, %r1, 7;\n@%p1 bra $else;\nbar.sync 0;\nbra $end;\n$else:\nbar.sync 0;\n$end:", &["elsewhere"]);
-    noticed("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $else;\nbar.sync 0;\nbra $end;\n$else:\nbar.sync 0;\n$end:", &["another"]);
+    noticed(
+        "setp.lt.u32 %p1, %r1, 7;\n@%p1 bra $else;\nbar.sync 0;\nbra $end;\n$else:\nbar.sync 0;\n$end:",
+        &["elsewhere"],
+    );
+    noticed(
+        "setp.lt.u32 %p1, %r1, 32;\n@%p1 bra $else;\nbar.sync 0;\nbra $end;\n$else:\nbar.sync 0;\n$end:",
+        &["another"],
+    );
     noticed("mov.u32 %r4, 65535;\nshfl.sync.bfly.b32 %r5|%p1, %r1, 1, 31, %r4;", &["wait here"]);
 }
 

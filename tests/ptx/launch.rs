@@ -95,7 +95,8 @@ impl Processor {
             let apart = rests.iter().zip(0u32..).find(|(rest, _)| **rest != rests[0]);
             if let Some((rest, warp)) = apart {
                 let at = rests.iter().find_map(|rest| if let Rest::Barrier(at) = rest { Some(*at) } else { None });
-                let other = if *rest == Rest::Ended || rests[0] == Rest::Ended { "has ended" } else { "waits at another" };
+                let other =
+                    if *rest == Rest::Ended || rests[0] == Rest::Ended { "has ended" } else { "waits at another" };
                 let what = format!("a warp of the block {other}: warps 0 and {warp} differ");
                 return Err(told(warp, &Fault { at: at.unwrap_or(0), lane: 0, what }));
             }

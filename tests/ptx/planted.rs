@@ -21,11 +21,7 @@ const MISSING: [Missing; 7] = [
         what: "router: the chosen one is set below everything while lanes still read it",
         architecture: 37,
         unit: ("moe", ""),
-        change: Change {
-            file: "moe.cu",
-            from: "p[chosen]);\n            __syncwarp(FULL);",
-            to: "p[chosen]);",
-        },
+        change: Change { file: "moe.cu", from: "p[chosen]);\n            __syncwarp(FULL);", to: "p[chosen]);" },
         case: "8 of 64 experts, 5 rows, Q8_0",
     },
     Missing {

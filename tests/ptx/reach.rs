@@ -25,7 +25,14 @@ pub struct Reach<'a> {
 
 impl Reach<'_> {
     /// Where an access goes, after all checks.
-    fn to(&mut self, space: Space, address: u64, len: usize, touch: Touch, now: Stamp) -> Result<(&mut Region, usize), String> {
+    fn to(
+        &mut self,
+        space: Space,
+        address: u64,
+        len: usize,
+        touch: Touch,
+        now: Stamp,
+    ) -> Result<(&mut Region, usize), String> {
         let (code, first) = (self.code, self.first);
         let is_shared = space == Space::Shared || space == Space::Generic && address >= SHARED_WINDOW;
         let found = match space {
@@ -33,6 +40,8 @@ impl Reach<'_> {
             Space::Shared => locate_shared(self.shared, address, len),
             _ => locate_shared(self.shared, address - SHARED_WINDOW, len),
         };
+        // Shared memory is another one for every block.
+        let first = if is_shared { now.block } else { first };
         let kind = if is_shared { "variable of shared memory" } else { "allocation" };
         let Some((region, offset)) = found else {
             return Err(format!("{len} bytes at {address:#x} are in no {kind}"));
@@ -56,7 +65,9 @@ fn told(code: &Code, race: &Race, touch: Touch, now: Stamp, offset: usize, kind:
         false => format!("of the block {} before", now.block.wrapping_sub(other.block)),
     };
     let (thread, line, text) = (other.thread, instruction.line, &instruction.text);
-    format!("race: {touch:?} of byte {offset} of its {kind} after {before:?} by thread {thread} {whose}, line {line}: {text}")
+    format!(
+        "race: {touch:?} of byte {offset} of its {kind} after {before:?} by thread {thread} {whose}, line {line}: {text}"
+    )
 }
 
 impl Warp {
@@ -156,7 +167,14 @@ impl Warp {
         Ok(())
     }
 
-    fn atomic_max(&mut self, i: &Instruction, offset: i64, mask: u32, at: usize, reach: &mut Reach) -> Result<(), Fault> {
+    fn atomic_max(
+        &mut self,
+        i: &Instruction,
+        offset: i64,
+        mask: u32,
+        at: usize,
+        reach: &mut Reach,
+    ) -> Result<(), Fault> {
         let [base, operand, _] = i.abc;
         self.decides(1, base, mask, at)?;
         self.decides(0, operand, mask, at)?;

@@ -127,7 +127,8 @@ fn variable(line: &str) -> Result<Variable, String> {
 
 /// From behind `.visible` to the closing brace.
 fn entry(reader: &mut Reader, head: &str, shared: &[Variable]) -> Result<Entry, String> {
-    let name = head.strip_prefix(".entry ").and_then(|rest| rest.trim().strip_suffix('(')).ok_or("expected an entry")?;
+    let name =
+        head.strip_prefix(".entry ").and_then(|rest| rest.trim().strip_suffix('(')).ok_or("expected an entry")?;
     let mut entry = Entry {
         name: name.trim().to_owned(),
         parameters: Vec::new(),

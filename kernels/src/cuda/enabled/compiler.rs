@@ -200,6 +200,17 @@ mod tests {
     }
 
     #[test]
+    fn ptx_is_of_the_architecture_that_was_asked_for_and_of_the_changed_text() {
+        let Some(nvrtc) = real() else { return };
+        let compiler = Compiler::new(Some(nvrtc), None);
+        let ptx = |change| compiler.portable(37, &[("select", "")], change);
+        let (text, change) = (ptx(None).unwrap(), Change { file: "select.cu", from: "PART 4096", to: "PART 8192" });
+        assert!(text[0].contains(".target sm_37") && text[0].contains(".entry best_of_row("));
+        assert_ne!(ptx(Some(change)).unwrap(), text);
+        assert!(ptx(Some(Change { from: "nowhere", ..change })).is_err());
+    }
+
+    #[test]
     fn an_error_in_a_kernel_is_told_in_the_compilers_words() {
         let Some(nvrtc) = real() else { return };
         let nvrtc = Nvrtc::open(&nvrtc).unwrap();

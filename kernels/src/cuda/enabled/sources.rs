@@ -26,11 +26,13 @@ pub fn closure(file: &str) -> Vec<(&'static str, &'static str)> {
 /// The texts with a change in one of them.
 pub fn changed(texts: &[(&'static str, &str)], change: Change) -> Result<Vec<(&'static str, String)>> {
     let Change { file, from, to } = change;
-    let found = texts.iter().filter(|(name, _)| *name == file).map(|(_, text)| text.matches(from).count()).sum::<usize>();
+    let found =
+        texts.iter().filter(|(name, _)| *name == file).map(|(_, text)| text.matches(from).count()).sum::<usize>();
     if found != 1 {
         return Err(Error(format!("{file}: expected once, found {found} times: {from}")));
     }
-    let text = |(name, text): &(_, &str)| (*name, if *name == file { text.replace(from, to) } else { (*text).to_owned() });
+    let text =
+        |(name, text): &(_, &str)| (*name, if *name == file { text.replace(from, to) } else { (*text).to_owned() });
     Ok(texts.iter().map(text).collect())
 }
 
@@ -66,7 +68,8 @@ mod tests {
 
     #[test]
     fn what_shall_be_changed_must_stand_there_once() {
-        let change = |from| changed(&[("a.cuh", "one two two"), ("b.cu", "one")], Change { file: "a.cuh", from, to: "" });
+        let change =
+            |from| changed(&[("a.cuh", "one two two"), ("b.cu", "one")], Change { file: "a.cuh", from, to: "" });
         assert_eq!(change("one ").unwrap(), [("a.cuh", "two two".to_owned()), ("b.cu", "one".to_owned())]);
         assert!(change("two").is_err() && change("three").is_err());
     }
