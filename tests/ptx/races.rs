@@ -88,8 +88,10 @@ impl Record {
             return race(write, Touch::Write);
         }
         match touch {
-            Touch::Read | Touch::ReadConstant => self.note_read(touch, now),
-            Touch::Write if self.constant.block >= first => return race(self.constant, Touch::ReadConstant),
+            Touch::Read => self.note_read(now),
+            // Nobody may write after it: which threads have read does not matter.
+            Touch::ReadConstant => self.constant = now,
+            _ if self.constant.block >= first => return race(self.constant, Touch::ReadConstant),
             Touch::Write => {
                 if let Some(other) = self.reader_beside(now, first) {
                     return race(other, Touch::Read);
@@ -102,10 +104,7 @@ impl Record {
         Ok(())
     }
 
-    fn note_read(&mut self, touch: Touch, now: Stamp) {
-        if touch == Touch::ReadConstant {
-            self.constant = now;
-        }
+    fn note_read(&mut self, now: Stamp) {
         let last = self.read;
         if last.block != now.block {
             self.elsewhere = last;
@@ -153,10 +152,37 @@ pub struct Shadow {
     pages: Vec<Option<Page>>,
 }
 
-/// Records of words, or of bytes once one of them is touched alone.
+/// Records of words, or of bytes once one of them is touched alone. Most memory is only read as constant: then a bit for every word
+/// will do.
 enum Page {
+    Constant(Constant),
     Words(Box<[Record]>),
     Bytes(Box<[Record]>),
+}
+
+/// Words that a launch has read as constant.
+struct Constant {
+    /// The launch's first block.
+    first: u32,
+    last: Stamp,
+    words: [u64; PAGE / 4 / 64],
+}
+
+impl Constant {
+    fn note(&mut self, words: std::ops::Range<usize>, now: Stamp, first: u32) {
+        if self.first != first {
+            (self.first, self.words) = (first, [0; PAGE / 4 / 64]);
+        }
+        self.last = now;
+        words.for_each(|word| self.words[word / 64] |= 1 << (word % 64));
+    }
+
+    fn records(&self) -> Box<[Record]> {
+        let constant = |word: usize| self.words[word / 64] >> (word % 64) & 1 == 1;
+        let record =
+            |word| Record { constant: if constant(word) { self.last } else { Stamp::default() }, ..Record::default() };
+        (0..PAGE / 4).map(record).collect()
+    }
 }
 
 impl Shadow {
@@ -169,7 +195,15 @@ impl Shadow {
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let page = self.pages[page].get_or_insert_with(|| Page::Words(records(PAGE / 4)));
+        let new = || Page::Constant(Constant { first, last: now, words: [0; PAGE / 4 / 64] });
+        let page = self.pages[page].get_or_insert_with(new);
+        if let Page::Constant(constant) = page {
+            if touch == Touch::ReadConstant {
+                constant.note(within / 4..(within + len).div_ceil(4), now, first);
+                return Ok(());
+            }
+            *page = Page::Words(constant.records());
+        }
         if let Page::Words(words) = page {
             if len % 4 == 0 && within % 4 == 0 {
                 return words[within / 4..][..len / 4].iter_mut().try_for_each(|word| word.touch(touch, now, first));
@@ -180,8 +214,4 @@ impl Shadow {
         let Page::Bytes(bytes) = page else { unreachable!("made of words above") };
         bytes[within..][..len].iter_mut().try_for_each(|byte| byte.touch(touch, now, first))
     }
-}
-
-fn records(len: usize) -> Box<[Record]> {
-    vec![Record::default(); len].into()
 }
