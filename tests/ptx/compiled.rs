@@ -10,13 +10,14 @@ use std::thread;
 use std::time::Instant;
 
 use kernels::cuda::Compiler;
-use kernels::{Change, Driver, SOURCES};
+use kernels::{Arg, Change, Driver, Emulator, Grid, Kernel, SOURCES};
 use verbatim::backend::cpu::Cpu;
 use verbatim::backend::cuda::Cuda;
 use verbatim::backend::{Backend, Demand, Load};
 
 use super::cases::{Case, all};
 use super::driver::{Library, Machine};
+use super::random::Random;
 
 /// A file of the manifest, and one of its variants.
 pub type Unit = (&'static str, &'static str);
@@ -111,6 +112,25 @@ fn open(library: &Arc<Library>, architecture: u32, dies: usize) -> (Vec<Arc<Mach
 fn plan(backend: &mut impl Backend) {
     let load = Load { held: 1 << 20, read: 1 << 20 };
     backend.plan(&Demand { layers: vec![load, load, Load::default()], output: Load::default() }).unwrap();
+}
+
+/// The one kernel that is no part of the model's arithmetic, and so of no case: the weight of a guess, as emulation has it.
+pub fn guess(library: &Arc<Library>, architecture: u32) {
+    const KERNEL: Kernel = Kernel { file: "select", variant: "", name: "masses_of_parts" };
+    let x: Vec<f32> = Random::new(1).activations(10_000);
+    let masses = |device: &dyn Driver| {
+        let (from, best, to) = (device.allocate(4 * x.len())?, device.allocate(4)?, device.allocate(12)?);
+        device.upload(from.at, bytemuck::cast_slice(&x))?;
+        device.upload(best.at, &7u32.to_le_bytes())?;
+        let grid = Grid { blocks: [3, 1, 1], threads: [256, 1], shared: 0 };
+        let args = [Arg::At(from.at), Arg::At(best.at), Arg::At(to.at), Arg::Int(x.len() as i32)];
+        device.launch(&KERNEL, grid, &args)?;
+        let mut bytes = [0; 12];
+        device.download(to.at, &mut bytes)?;
+        Ok::<_, kernels::Error>(bytes)
+    };
+    let expected = masses(&Emulator::new(architecture, 0).unwrap()).unwrap();
+    assert_eq!(masses(&Machine::new(architecture, library)).unwrap(), expected);
 }
 
 /// What is wrong with a case.

@@ -26,7 +26,7 @@ mod reach;
 mod text;
 mod warp;
 
-use compiled::{compare, compiler, library};
+use compiled::{compare, compiler, guess, library};
 
 /// Cases that take longest, hundreds of experts, and show the machine nothing more than those of fewer.
 fn is_long(case: &str) -> bool {
@@ -46,6 +46,7 @@ fn run(architecture: u32, dies: usize, wanted: impl Fn(usize, &str) -> bool + Sy
     let library = library(&compiler, architecture, None);
     let wrong = compare(&library, architecture, dies, wanted);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    guess(&library, architecture);
     let (kernels, idle) = library.idle();
     println!("sm_{architecture}: {kernels} kernels, {} of them not launched", idle.len());
     assert!(!complete || idle.is_empty(), "no case launches {idle:?}");
