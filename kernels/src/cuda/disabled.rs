@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{Card, FoundCompiler, Reading};
+use crate::Change;
 use crate::driver::{Address, Allocation, Arg, Driver, Error, Event, Grid, Kernel, Result};
 
 fn absent<T>() -> Result<T> {
@@ -75,6 +76,14 @@ impl Compiler {
     /// Looks at neither path.
     pub fn new(_nvrtc: Option<PathBuf>, _cache: Option<PathBuf>) -> Compiler {
         Compiler(())
+    }
+
+    /// The PTX of each unit for an architecture.
+    ///
+    /// # Errors
+    /// Always: this build has no CUDA.
+    pub fn portable(&self, _: u32, _units: &[(&'static str, &'static str)], _: Option<Change>) -> Result<Vec<String>> {
+        absent()
     }
 }
 

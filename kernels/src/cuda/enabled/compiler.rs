@@ -14,10 +14,11 @@ use super::cache::{Cache, Key};
 use super::nvrtc::{Nvrtc, Target, choose};
 use super::sources;
 use crate::driver::{Error, Result};
+use crate::emulator::Change;
 use crate::manifest::SOURCES;
 
 /// A file, and the variant of it.
-pub(super) type Unit = (&'static str, &'static str);
+pub type Unit = (&'static str, &'static str);
 
 /// What the driver loads.
 type Image = Arc<Vec<u8>>;
@@ -68,20 +69,41 @@ impl Compiler {
                 None => Arc::new(choose(nvrtc.as_deref(), architecture, driver)?),
             };
             state.chosen.insert(architecture, chosen.clone());
-            let compiled = side_by_side(&missing, |unit| build(&chosen, architecture, cache, *unit));
+            let (nvrtc, target) = &*chosen;
+            let compiled = side_by_side(&missing, |unit| build(nvrtc, (architecture, *target), cache, *unit, None));
             for (unit, image) in missing.into_iter().zip(compiled) {
                 state.images.insert((architecture, unit), Arc::new(image?));
             }
         }
         Ok(units.iter().map(|unit| state.images[&(architecture, *unit)].clone()).collect())
     }
+
+    /// The PTX of each unit (a file of the manifest and one of its variants) for an architecture: what the compiler makes machine
+    /// code of, with the options that machine code gets. With `change` of a file that they include.
+    ///
+    /// # Errors
+    /// If no compiler knows the architecture, a unit does not exist or needs a newer card, the text to be changed does not stand
+    /// there exactly once, or the compiler refuses.
+    pub fn portable(&self, architecture: u32, units: &[Unit], change: Option<Change>) -> Result<Vec<String>> {
+        let (nvrtc, _) = choose(self.0.nvrtc.as_deref(), architecture, (u32::MAX, 0))?;
+        let target = (architecture, Target::Portable(architecture));
+        let compiled = side_by_side(units, |unit| build(&nvrtc, target, &self.0.cache, *unit, change));
+        compiled.into_iter().map(|text| Ok(String::from_utf8_lossy(&text?).into_owned())).collect()
+    }
 }
 
-/// Compiles a unit, or reads it from the cache.
-fn build(chosen: &(Nvrtc, Target), architecture: u32, cache: &Cache, (file, variant): Unit) -> Result<Vec<u8>> {
-    let (nvrtc, target) = chosen;
+/// Compiles a unit for an architecture, or reads it from the cache.
+fn build(
+    nvrtc: &Nvrtc,
+    (architecture, target): (u32, Target),
+    cache: &Cache,
+    (file, variant): Unit,
+    change: Option<Change>,
+) -> Result<Vec<u8>> {
     let name = format!("{file}.cu");
     let texts = sources::closure(&name);
+    let changed = change.map(|change| sources::changed(&texts, change)).transpose()?;
+    let texts = changed.as_ref().map_or(texts, |texts| texts.iter().map(|(name, text)| (*name, &**text)).collect());
     let source = SOURCES.iter().find(|source| source.file == file);
     let known = source
         .is_none_or(|source| source.variants.contains(&variant) || (source.variants.is_empty() && variant.is_empty()));
@@ -102,7 +124,7 @@ fn build(chosen: &(Nvrtc, Target), architecture: u32, cache: &Cache, (file, vari
     let parts = texts.iter().flat_map(|(name, text)| [*name, *text]);
     let parts = parts.chain([name.as_str(), identity.as_str()]).chain(options.iter().map(String::as_str));
     let key = Key::of(parts.map(str::as_bytes));
-    cache.get_or(key, || nvrtc.compile((&name, text), &texts, *target, &options))
+    cache.get_or(key, || nvrtc.compile((&name, text), &texts, target, &options))
 }
 
 /// `work` for every item, on all processors; the results in the items' order.
@@ -175,6 +197,17 @@ mod tests {
         let code = Compiler::new(Some(nvrtc), None).images(999, (99, 0), &[("probe", "1")]).unwrap();
         let text = String::from_utf8_lossy(&code[0]);
         assert!(text.contains(".target sm_") && text.ends_with('\0'), "{text:.300}");
+    }
+
+    #[test]
+    fn ptx_is_of_the_architecture_that_was_asked_for_and_of_the_changed_text() {
+        let Some(nvrtc) = real() else { return };
+        let compiler = Compiler::new(Some(nvrtc), None);
+        let ptx = |change| compiler.portable(37, &[("select", "")], change);
+        let (text, change) = (ptx(None).unwrap(), Change { file: "select.cu", from: "PART 4096", to: "PART 8192" });
+        assert!(text[0].contains(".target sm_37") && text[0].contains(".entry best_of_row("));
+        assert_ne!(ptx(Some(change)).unwrap(), text);
+        assert!(ptx(Some(Change { from: "nowhere", ..change })).is_err());
     }
 
     #[test]

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::driver::{Error, Result};
+use crate::emulator::Change;
+
 /// Every kernel file and its text, in the order of their names.
 const TEXTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/texts.rs"));
 
@@ -18,6 +21,19 @@ pub fn closure(file: &str) -> Vec<(&'static str, &'static str)> {
         }
     }
     seen.into_iter().collect()
+}
+
+/// The texts with a change in one of them.
+pub fn changed(texts: &[(&'static str, &str)], change: Change) -> Result<Vec<(&'static str, String)>> {
+    let Change { file, from, to } = change;
+    let found =
+        texts.iter().filter(|(name, _)| *name == file).map(|(_, text)| text.matches(from).count()).sum::<usize>();
+    if found != 1 {
+        return Err(Error(format!("{file}: expected once, found {found} times: {from}")));
+    }
+    let text =
+        |(name, text): &(_, &str)| (*name, if *name == file { text.replace(from, to) } else { (*text).to_owned() });
+    Ok(texts.iter().map(text).collect())
 }
 
 /// The files that a text includes.
@@ -48,5 +64,13 @@ mod tests {
         let names: Vec<_> = closure("canon.cuh").into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["canon.cuh", "warp.cuh"]);
         assert_eq!(closure("absent.cu"), []);
+    }
+
+    #[test]
+    fn what_shall_be_changed_must_stand_there_once() {
+        let change =
+            |from| changed(&[("a.cuh", "one two two"), ("b.cu", "one")], Change { file: "a.cuh", from, to: "" });
+        assert_eq!(change("one ").unwrap(), [("a.cuh", "two two".to_owned()), ("b.cu", "one".to_owned())]);
+        assert!(change("two").is_err() && change("three").is_err());
     }
 }
