@@ -211,6 +211,7 @@ fn a_card_that_fails_is_named_with_what_to_do_and_ends_the_program() {
         ("cuMemHostAlloc:2:0:1", "--device cuda:0,1: cuda:1 (Tesla K80): ", pinned),
         ("cuMemcpyHtoDAsync:719:50:0", "pocket model: die 0: cuda:0 (Tesla K80): cuMemcpyHtoDAsync: ", lost),
         ("cuLaunchKernel:701:100:1", "die 1: cuda:1 (Tesla K80): cuLaunchKernel: ", "more registers or shared memory"),
+        ("cuLaunchKernel:701:61:1", "die 1: cuda:1 (Tesla K80): cuLaunchKernel: ", "more registers or shared memory"),
         ("cuLaunchKernel:719:30:0", "die 0: cuda:0 (Tesla K80): cuLaunchKernel: ", lost),
         ("kernel:719:300:0", "die 0: cuda:0 (Tesla K80): cu", lost),
         ("kernel:719:100:1", "die 1: cuda:1 (Tesla K80): cu", lost),
@@ -219,8 +220,9 @@ fn a_card_that_fails_is_named_with_what_to_do_and_ends_the_program() {
     ];
     let args = ["generate", COPY, "-n", "30", "--device", "cuda:0,1", "--draft", "suffix"];
     for (fails, who, what) in cases {
-        for eager in ["0", "1"] {
-            let done = run(folder, &[("FAKE_FAIL", fails), ("FAKE_EAGER", eager)], &args);
+        for (eager, peers) in [("0", "0"), ("0", "1"), ("1", "0")] {
+            let settings = [("FAKE_FAIL", fails), ("FAKE_EAGER", eager), ("FAKE_PEERS", peers)];
+            let done = run(folder, &settings, &args);
             assert_eq!(done.code, Some(2), "{fails}: {}", done.err);
             let told = done.err.lines().count() == 1 && done.err.starts_with(&format!("verbatim: {who}"));
             assert!(told && done.err.contains(what), "{fails}: {}", done.err);

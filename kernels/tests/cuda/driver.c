@@ -207,8 +207,9 @@ static Result give(void *at, int host) {
         if ((*b)->at != at || (*b)->host != host) continue;
         Block *gone = *b;
         if (!host && gone->context != current) return complain("memory given back in another context", INVALID_CONTEXT);
+        // What a lost device was asked for, it does not do any more.
         for (Stream *s = streams; s; s = s->next)
-            for (Op *op = s->first; op; op = op->next)
+            for (Op *op = s->context && !s->context->lost ? s->first : NULL; op; op = op->next)
                 if (needs(op, gone)) complain("memory given back while something needs it", 0);
         *b = gone->next;
         if (!host) memory_used[current->device] -= gone->bytes;

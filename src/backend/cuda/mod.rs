@@ -126,8 +126,10 @@ impl Cuda {
         let done = pair::run(&self.dies, &tape.stages, blocks);
         // Memory that goes now, other dies may still read as well.
         let goes = tape.held.iter().any(|memory| Arc::strong_count(memory) == 1);
-        if goes || !awaited && tape.crosses() {
-            self.finish()?;
+        // So it does when a pass has failed: whoever is told lets everything go.
+        if done.is_err() || goes || !awaited && tape.crosses() {
+            let finished = self.finish();
+            return done.and(finished);
         }
         done
     }
