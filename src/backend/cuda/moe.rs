@@ -1,6 +1,7 @@
 //! Routed experts: choice, grouping by expert, SwiGLU, sum in rank order.
 //!
-//! Owns: what a pass's routing leaves on a die, and how moe.cu is launched. Refuses to know: the shared expert.
+//! Owns: what a pass's routing leaves on a die, how moe.cu is launched, what of the experts' way can be put off. Refuses to know:
+//! what it then goes together with (`pass`).
 //!
 //! The host never learns which experts were chosen: as many groups are launched as there can be, and those beyond the chosen ones
 //! end at once.
