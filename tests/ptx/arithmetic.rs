@@ -43,7 +43,7 @@ pub fn fma(a: u32, b: u32, c: u32) -> u32 {
     // Of an even last bit: the neighbour towards the error, whose last bit is odd.
     let away = (error > 0.0) == (sum > 0.0);
     let odd = if away { exact | 1 } else { exact.wrapping_sub(1) | 1 };
-    let sum = f64::from_bits(if error > 0.0 || error < 0.0 { odd } else { exact });
+    let sum = f64::from_bits(if error.abs() > 0.0 { odd } else { exact });
     bits(sum as f32)
 }
 
@@ -192,8 +192,8 @@ mod tests {
             if turn % 4 != 0 {
                 // Exponents near each other and near the subnormal numbers, few bits: sums that end between two singles.
                 a = a & 0x807f_f000 | 0x2000_0000 & random() | 0x1f80_0000;
-                b = b & 0x807f_f0ff | 0x1f80_0000 + (random() & 0x0380_0000);
-                c = c & if turn % 2 == 0 { 0x80ff_ffff } else { 0xbfff_f00f };
+                b = b & 0x807f_f0ff | 0x1f80_0000 | random() & 0x0380_0000;
+                c &= if turn % 2 == 0 { 0x80ff_ffff } else { 0xbfff_f00f };
             }
             let expected = f32::mul_add(f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
             let expected = if expected.is_nan() { NAN } else { expected.to_bits() };

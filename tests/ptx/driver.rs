@@ -20,11 +20,18 @@ use super::text::parse;
 /// Bytes of memory that a device says it has; nobody holds it to that.
 const MEMORY: usize = 64 << 20;
 
-/// Kernels of one architecture, by file, variant and name, and which of them were launched.
+/// File, variant, name.
+type Name = (String, String, String);
+
+fn name_of(kernel: &Kernel) -> Name {
+    (kernel.file.to_owned(), kernel.variant.to_owned(), kernel.name.to_owned())
+}
+
+/// Kernels of one architecture, and which of them were launched.
 #[derive(Default)]
 pub struct Library {
-    kernels: HashMap<(String, String, String), Code>,
-    launched: Mutex<BTreeSet<(String, String, String)>>,
+    kernels: HashMap<Name, Code>,
+    launched: Mutex<BTreeSet<Name>>,
 }
 
 impl Library {
@@ -106,10 +113,7 @@ impl Machine {
     }
 
     fn code(&self, kernel: &Kernel) -> std::result::Result<&Code, String> {
-        let name = (kernel.file.to_owned(), kernel.variant.to_owned(), kernel.name.to_owned());
-        let code = self.library.kernels.get(&name).ok_or_else(|| format!("there is no kernel {kernel}"))?;
-        self.library.launched.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        Ok(code)
+        self.library.kernels.get(&name_of(kernel)).ok_or_else(|| format!("there is no kernel {kernel}"))
     }
 }
 
@@ -126,8 +130,8 @@ impl Driver for Machine {
         self.with(|processor| Ok((MEMORY.saturating_sub(processor.memory.used()), MEMORY)))
     }
 
-    fn prepare(&self, _: &[Kernel]) -> Result<()> {
-        Ok(())
+    fn prepare(&self, kernels: &[Kernel]) -> Result<()> {
+        self.with(|_| kernels.iter().try_for_each(|kernel| self.code(kernel).map(|_| ())))
     }
 
     fn allocate(&self, bytes: usize) -> Result<Allocation> {
@@ -174,6 +178,7 @@ impl Driver for Machine {
     fn launch(&self, kernel: &Kernel, grid: Grid, args: &[Arg]) -> Result<()> {
         self.with(|processor| {
             let code = self.code(kernel)?;
+            self.library.launched.lock().unwrap_or_else(PoisonError::into_inner).insert(name_of(kernel));
             processor.launch(code, grid, args).map_err(|why| format!("{kernel}: {why}"))
         })
     }

@@ -89,6 +89,13 @@ fn two_threads_that_write_the_same_are_a_race() {
 }
 
 #[test]
+fn neighbouring_bytes_are_no_race_and_the_word_of_them_is() {
+    let bytes = "cvt.u64.u32 %rd7, %r1;\nadd.s64 %rd8, %rd2, %rd7;\nst.global.u8 [%rd8], %r3;\n";
+    assert_eq!(run(bytes).unwrap()[15], 0x1f1f_1f1f);
+    noticed(&format!("{bytes}ld.global.u32 %r4, [%rd4];"), &["race: Read", "after Write"]);
+}
+
+#[test]
 fn blocks_race_for_global_memory_and_atomics_do_not() {
     let found = run_on("st.global.u32 [%rd4], %r3;", 2).unwrap_err();
     assert!(found.contains("race") && found.contains("of the block 1 before"), "{found}");

@@ -2,8 +2,8 @@
 //!
 //! Owns: which cases run on which architecture. Refuses to know: PTX (the other files), what the cases do.
 //!
-//! PTX is what the compiler makes machine code of: the last form that is documented. `machine` executes it by the document, with a
-//! record of every access to memory, so that a barrier that is missing is noticed whether or not it did harm.
+//! PTX is what the compiler makes machine code of: the last form that is documented. It is executed by the document, with a record of
+//! every access to memory, so that a barrier that is missing is noticed whether or not it did harm.
 
 mod arithmetic;
 #[path = "../operations/cases.rs"]

@@ -65,7 +65,7 @@ impl Region {
     fn mark_all(&mut self, mut at: usize, len: usize) {
         let end = at + len;
         while at < end {
-            if at % GROUP == 0 && end - at >= GROUP {
+            if at.is_multiple_of(GROUP) && end - at >= GROUP {
                 self.written[at / GROUP] = u16::MAX;
                 at += GROUP;
             } else {

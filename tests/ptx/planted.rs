@@ -1,4 +1,4 @@
-//! Barriers of the warp taken out of the kernels: each is missed by the record of races.
+//! Barriers of the warp taken out of the kernels: the record of races notices each, whatever order threads run in.
 //!
 //! Owns: which barriers, and the cases that come past them. Refuses to know: how a race is found.
 

@@ -205,7 +205,7 @@ impl Shadow {
             *page = Page::Words(constant.records());
         }
         if let Page::Words(words) = page {
-            if len % 4 == 0 && within % 4 == 0 {
+            if len.is_multiple_of(4) && within.is_multiple_of(4) {
                 return words[within / 4..][..len / 4].iter_mut().try_for_each(|word| word.touch(touch, now, first));
             }
             let bytes = words.iter().flat_map(|word| [*word; 4]).collect();

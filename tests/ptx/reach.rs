@@ -46,7 +46,7 @@ impl Reach<'_> {
         let Some((region, offset)) = found else {
             return Err(format!("{len} bytes at {address:#x} are in no {kind}"));
         };
-        if address % len as u64 != 0 || offset % len != 0 {
+        if !address.is_multiple_of(len as u64) || !offset.is_multiple_of(len) {
             return Err(format!("{len} bytes at {address:#x}, byte {offset} of its {kind}, are not aligned"));
         }
         match region.shadow.touch(offset, len, touch, now, first) {
