@@ -152,7 +152,8 @@ weigh(const float *all_scores, const u32 *maxima, const void *v_cache, float *pa
 KERNEL(256, 4)
 attend(const float *partial, const float *masses, const float *q, float *out, u32 heads, u32 dim, u32 start,
        u32 segments, FORMS) {
-    __shared__ float values[256];
+    __shared__ float4 fours[64];  // read four at a time
+    float *values = (float *)fours;
     u32 row = blockIdx.y, seen = (start + row) / SEGMENT + 1, width = heads * dim, from = blockIdx.x * 256;
     u32 column = from + threadIdx.x, head = row * heads + column / dim, d = column % dim;
     if (column < width) {
