@@ -237,4 +237,9 @@ fn weights_that_do_not_fit_are_refused_in_figures() {
     let done = run(folder, &[("FAKE_MEMORY", "8")], &["generate", "hi", "--device", "cuda:0,1"]);
     assert_eq!((done.code, done.says("complaint"), done.says("alive")), (Some(2), "", "0"));
     assert!(done.err.contains("are free"), "{}", done.err);
+    // Whoever named no device wants an answer.
+    let done = run(folder, &[("FAKE_MEMORY", "8")], &["generate", "hi", "-n", "3"]).whole();
+    let told = "verbatim: running on the processor, for the graphics cards do not take the model: ";
+    assert!(done.err.starts_with(told) && done.err.contains("are free"), "{}", done.err);
+    assert_eq!(done.out, run(folder, PLAIN, &["generate", "hi", "-n", "3", "--device", "cpu"]).out);
 }

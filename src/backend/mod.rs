@@ -186,6 +186,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// An open pass.
     type Pass<'p>: Pass<Self>;
 
+    /// Whether an operation is done when its call returns; else it is only written down, and done when a result is asked for.
+    const IMMEDIATE: bool;
+
     /// What runs, for users: device, instruction set, threads.
     fn describe(&self) -> String;
 

@@ -14,6 +14,7 @@ use kernels::{Driver, Emulator, cuda};
 use super::args::ModelArgs;
 use super::setup;
 use crate::backend::{Backend, cpu::Cpu, cuda::Cuda};
+use crate::model::{self, Config};
 use crate::{Error, Result};
 
 /// A device, as typed.
@@ -172,7 +173,7 @@ fn dies(args: &ModelArgs) -> Result<Option<Dies>> {
         (Device::Cpu, _) => Ok(None),
         // Instruction sets are the processor's: who names one means it.
         (Device::Auto, Some(_)) => Ok(None),
-        (Device::Auto, None) => Ok(cards_here()),
+        (Device::Auto, None) => Ok(cards_here().filter(|dies| takes(dies, args))),
         (device, None) => Dies::find(device).map(Some),
         (device, Some(_)) => {
             let text = format!("chooses among the processor's instruction sets, and --device is {device}");
@@ -207,9 +208,25 @@ fn cards_here() -> Option<Dies> {
         eprintln!("verbatim: running on the processor, for no graphics card can be used");
         return None;
     }
-    let dies = Dies { device: Device::Cuda(numbers), drivers };
-    eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)");
-    Some(dies)
+    Some(Dies { device: Device::Cuda(numbers), drivers })
+}
+
+/// Whether the cards take the model; says what it runs on. A file that cannot be read is left to whoever loads it.
+fn takes(dies: &Dies, args: &ModelArgs) -> bool {
+    let demand = || {
+        let gguf = setup::open(args.model.as_deref()).ok()?;
+        Some(model::demand(&gguf, &Config::from_metadata(gguf.metadata()).ok()?))
+    };
+    // Who says what stands where means the cards.
+    let fits = match demand().filter(|_| args.split.is_empty()) {
+        Some(demand) => dies.open(&[]).and_then(|mut cuda| cuda.plan(&demand)),
+        None => Ok(()),
+    };
+    match &fits {
+        Ok(()) => eprintln!("verbatim: running on {dies} (`--device cpu` for the processor)"),
+        Err(e) => eprintln!("verbatim: running on the processor, for the graphics cards do not take the model: {e}"),
+    }
+    fits.is_ok()
 }
 
 /// A card for which kernels can be compiled.

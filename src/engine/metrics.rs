@@ -93,7 +93,7 @@ pub struct Metrics {
     /// Time spent drafting.
     #[serde(serialize_with = "seconds")]
     pub draft_time: Duration,
-    /// Time spent in passes, up to the last layer.
+    /// Time spent in passes, up to the last layer; in whole passes on a device that works while the host goes ahead.
     #[serde(serialize_with = "seconds")]
     pub verify_time: Duration,
     /// Time spent in passes behind the last layer: output norm, output matrix, best tokens.

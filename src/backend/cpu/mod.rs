@@ -58,6 +58,8 @@ impl Backend for Cpu {
     type Recurrent = delta::Recurrent;
     type Pass<'p> = CpuPass<'p>;
 
+    const IMMEDIATE: bool = true;
+
     fn describe(&self) -> String {
         let threads = self.team.threads();
         let plural = if threads == 1 { "" } else { "s" };

@@ -175,6 +175,8 @@ impl Backend for Cuda {
     type Recurrent = delta::Recurrent;
     type Pass<'p> = CudaPass<'p>;
 
+    const IMMEDIATE: bool = false;
+
     fn describe(&self) -> String {
         let names: Vec<String> = self.dies.iter().map(|die| die.driver().describe()).collect();
         let names = match names.windows(2).all(|pair| pair[0] == pair[1]) {
