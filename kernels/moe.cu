@@ -47,6 +47,8 @@ route(const float *logits, u32 *experts, float *weights, u32 *enter, u32 *place,
                 if (word > mine) mine = word, where = i;
             }
             u32 most = warp_max(mine), chosen = ~warp_max(mine == most ? ~where : 0);
+            // Before it is struck out all have read it: shuffles order nothing.
+            __syncwarp(FULL);
             if (lane() == 0) {
                 sum = add(sum, p[chosen]);
                 experts[row * used + rank] = chosen;

@@ -21,7 +21,7 @@ const MISSING: [Missing; 7] = [
         what: "router: the chosen one is set below everything while lanes still read it",
         architecture: 37,
         unit: ("moe", ""),
-        change: Change { file: "moe.cu", from: "p[chosen]);\n            __syncwarp(FULL);", to: "p[chosen]);" },
+        change: Change { file: "moe.cu", from: "order nothing.\n            __syncwarp(FULL);", to: "order nothing." },
         case: "8 of 64 experts, 5 rows, Q8_0",
     },
     Missing {
@@ -65,15 +65,15 @@ const MISSING: [Missing; 7] = [
         case: "Q4_K product, 9 blocks",
     },
     Missing {
-        what: "tensor products: the record takes the place of sums that are still read",
+        what: "tensor products of small blocks: sums are read before they are there",
         architecture: 80,
-        unit: ("product_mma", "Q4_K"),
+        unit: ("product_mma", "Q5_0"),
         change: Change {
             file: "product_mma.cu",
-            from: "        __syncwarp();\n        store(total, area);",
-            to: "        store(total, area);",
+            from: "(area, -F::CENTRE);\n        __syncwarp();",
+            to: "(area, -F::CENTRE);",
         },
-        case: "Q4_K product, 9 blocks",
+        case: "Q5_0 product, 9 blocks",
     },
     Missing {
         what: "tensor products: sums are read before they are there",
