@@ -138,7 +138,7 @@ fn plain_decoding_has_the_logits_of_the_processor_on_every_kind_of_card() {
     for (device, settings) in everywhere() {
         let done = run(folder, &settings, &["check", "--device", device, "--against", record, "--json"]).whole();
         assert_eq!(done.object()["same"], true, "{device} {settings:?}: {}", done.out);
-        assert!(done.says("launches").parse::<usize>().unwrap() > 1000, "{}", done.report);
+        assert!(done.says("launches").parse::<usize>().unwrap() > 500, "{}", done.report);
         let two = device == "cuda:1,0" || settings.len() == 2;
         assert_eq!(done.says("passed directly") != "0", two, "{device} {settings:?}: {}", done.report);
     }
