@@ -4,15 +4,15 @@
 //! those have a suite of their own.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use draft::{Block, Decision, Drafter, Outcome, Target, Token};
+use draft::{Block, Decision, Drafter, Head, Outcome, Target, Token};
 use kernels::{Driver, Emulator};
 use verbatim::backend::cpu::Cpu;
 use verbatim::backend::cuda::Cuda;
 use verbatim::backend::{Backend, KvFormat};
-use verbatim::engine::{Sequence, Settings, Unwatched};
+use verbatim::engine::{Sequence, Settings, Unwatched, Wanted};
 use verbatim::gguf::Gguf;
 use verbatim::model::Model;
 
@@ -30,9 +30,13 @@ fn pocket<B: Backend>(backend: B) -> Arc<Model<B>> {
     Arc::new(Model::load(&Gguf::open(&path).unwrap(), backend).unwrap())
 }
 
-fn emulated(architecture: u32, seed: u32, dies: usize) -> Arc<Model<Cuda>> {
+fn cards(architecture: u32, seed: u32, dies: usize) -> Cuda {
     let die = |_| Arc::new(Emulator::new(architecture, seed).unwrap()) as Arc<dyn Driver>;
-    pocket(Cuda::open((0..dies).map(die).collect(), &[]).unwrap())
+    Cuda::open((0..dies).map(die).collect(), &[]).unwrap()
+}
+
+fn emulated(architecture: u32, seed: u32, dies: usize) -> Arc<Model<Cuda>> {
+    pocket(cards(architecture, seed, dies))
 }
 
 /// A prompt of every kind of token.
@@ -147,5 +151,75 @@ fn newer_architectures_give_the_bits_of_the_cpu() {
     let reference = run(&pocket(Cpu::new(1).unwrap()), None);
     for architecture in [61, 80] {
         compare(&reference, &emulated(architecture, 0, 2), &[true], &format!("emu:2@{architecture}"));
+    }
+}
+
+#[test]
+fn however_a_pass_is_cut_the_bits_are_those_of_the_cpu() {
+    let reference = run(&pocket(Cpu::new(1).unwrap()), None);
+    for (blocks, seed) in [(2, 0), (8, 0), (4, 1)] {
+        let model = pocket(cards(37, seed, 2).cut_into(blocks));
+        compare(&reference, &model, &[true], &format!("emu:2#{seed} in {blocks} micro-blocks"));
+    }
+}
+
+/// Asks a head for some guesses a step, and drafts none.
+struct Asking {
+    head: Head,
+    seen: Arc<Mutex<Vec<(Token, u32)>>>,
+}
+
+impl Drafter for Asking {
+    fn name(&self) -> &'static str {
+        "asking"
+    }
+
+    fn propose(&mut self, target: &mut dyn Target, _: &mut Block) {
+        let mut seen = self.seen.lock().unwrap();
+        let wanted = seen.len() + 3;
+        target.guess(self.head, &mut |guess| {
+            seen.push((guess.token, guess.confidence.to_bits()));
+            seen.len() < wanted
+        });
+    }
+
+    fn observe(&mut self, _: &Outcome) {}
+
+    fn prefilled(&mut self, _: usize, _: Duration) {}
+
+    fn decision(&self) -> Decision {
+        Decision::default()
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// What `head` guesses behind each of some tokens, and how sure it is, as bits.
+fn guesses<B: Backend>(model: &Arc<Model<B>>, head: Head) -> Vec<(Token, u32)> {
+    let wanted = Wanted { shallow: Some(2), mtp: true, ..Wanted::nothing() };
+    let settings = Settings { context: PROMPT + TOKENS, block: BLOCK, kv: KvFormat::F16, checkpoints: 0 };
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let drafter = Asking { head, seen: seen.clone() };
+    let mut sequence = Sequence::with_heads(model.clone(), settings, Some(Box::new(drafter)), &wanted).unwrap();
+    sequence.prompt(&prompt(), &mut Unwatched).unwrap();
+    for _ in 0..20 {
+        sequence.step(1, &mut |_| None);
+    }
+    drop(sequence);
+    Arc::into_inner(seen).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn heads_guess_what_they_guess_on_the_cpu() {
+    let cpu = pocket(Cpu::new(1).unwrap());
+    for head in [Head::Mtp, Head::Shallow] {
+        let expected = guesses(&cpu, head);
+        assert_eq!(expected.len(), 60, "{head:?}: three guesses behind each of twenty tokens");
+        for dies in [1, 2] {
+            let found = guesses(&emulated(37, 0, dies), head);
+            let differ = found.iter().zip(&expected).filter(|(a, b)| a != b).count();
+            println!("emu:{dies}, {head:?}: {} guesses, {differ} differ", found.len());
+            assert!(found == expected, "emu:{dies}, {head:?}: {differ} guesses differ");
+        }
     }
 }

@@ -41,6 +41,9 @@ pub struct Emulated {
     pub seed: u32,
 }
 
+/// The oldest architecture of cards that kernels are made and proved for.
+pub const OLDEST: u32 = 37;
+
 /// There wherever the system has found a card and loaded its driver.
 const CONTROL: &str = "/dev/nvidiactl";
 
@@ -232,6 +235,9 @@ fn takes(dies: &Dies, args: &ModelArgs) -> bool {
 /// A card for which kernels can be compiled.
 fn usable(number: usize, compiler: &cuda::Compiler) -> kernels::Result<Arc<dyn Driver>> {
     let card = cuda::open(number, compiler)?;
+    if card.architecture() < OLDEST {
+        return Err(kernels::Error(format!("{}: kernels need sm_{OLDEST} or newer", card.describe())));
+    }
     Cuda::prepare(&card)?;
     Ok(Arc::new(card))
 }

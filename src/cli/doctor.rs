@@ -124,7 +124,7 @@ impl Machine<'_> {
     fn usable(&self) -> impl Iterator<Item = &Card> {
         let each = self.cards.iter().flat_map(|(driver, cards)| cards.iter().map(move |card| (*driver, card)));
         each.filter(|(driver, card)| {
-            card.architecture >= cards::OLDEST && (self.compiler)(card.architecture, *driver).is_ok()
+            card.architecture >= device::OLDEST && (self.compiler)(card.architecture, *driver).is_ok()
         })
         .map(|(_, card)| card)
     }

@@ -10,7 +10,7 @@ use verbatim::backend::cuda::Cuda;
 use verbatim::backend::{AttentionShape, DeltaShape, KvFormat};
 use verbatim::quant::Format;
 
-use works::{Attend, Formed, Largest, Product, Recur, Route, RowWise, Work};
+use works::{Attend, Formed, Largest, Product, Recur, Reload, Route, RowWise, Work};
 
 /// What a case gives on a device, as bits.
 pub type On<D> = Box<dyn Fn(&D) -> Vec<u32>>;
@@ -34,6 +34,7 @@ pub fn all() -> Vec<Case> {
         all.push(case(RowWise { width, rows }));
     }
     all.extend([(256, 1), (2304, 3)].map(|(width, rows)| case(Formed { width, rows })));
+    all.extend([(256, 1), (96, 9)].map(|(width, rows)| case(Reload { width, rows })));
     all.extend([1, 4095, 4096, 4097, 10_000].map(|n| case(Largest { n })));
     for format in FORMATS {
         for (rows, n) in [(1, 1), (31, 2), (33, 3), (64, 5), (40, 8), (96, 17), (32, 33)] {

@@ -112,6 +112,44 @@ impl Work for RowWise {
     }
 }
 
+/// Rows that are loaded anew while what was done with them may still wait.
+#[derive(Clone)]
+pub struct Reload {
+    pub width: usize,
+    pub rows: usize,
+}
+
+impl Work for Reload {
+    fn name(&self) -> String {
+        format!("rows loaded anew, {} x {}", self.rows, self.width)
+    }
+
+    fn on<B: Backend>(&self, b: &B) -> Vec<u32> {
+        let mut random = Random::named(8, &self.name());
+        let weight = PLACES.map(|place| b.vector(place, &random.activations(self.width)).unwrap());
+        let [mut x, mut y, mut h, mut sum, mut last] = [0; 5].map(|_| b.rows(self.width));
+        b.pass(|pass| {
+            let mut load = |rows: &mut B::Rows| pass.load(&random.activations(self.rows * self.width), rows);
+            load(&mut x);
+            pass.rms_norm(&x, &weight[0], 1e-6, &mut y);
+            load(&mut x);
+            pass.rms_norm(&x, &weight[0], 1e-6, &mut h);
+            load(&mut sum);
+            pass.add(&mut sum, &h);
+            // The sum may wait: neither what is added nor the sum itself is what is loaded now.
+            load(&mut h);
+            pass.rms_norm(&h, &weight[1], 1e-6, &mut last);
+            pass.add(&mut x, &last);
+            load(&mut x);
+            pass.add(&mut x, &h);
+            pass.rms_norm(&x, &weight[1], 1e-6, &mut h);
+        });
+        let mut out = Vec::new();
+        [&x, &y, &h, &sum, &last].iter().for_each(|rows| bits(b, rows, self.rows, &mut out));
+        out
+    }
+}
+
 /// Rows whose int8 forms are made by whoever writes them, once they were asked for.
 #[derive(Clone)]
 pub struct Formed {

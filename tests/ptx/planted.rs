@@ -89,7 +89,7 @@ const MISSING: [Missing; 7] = [
 ];
 
 #[test]
-fn every_barrier_that_is_taken_out_is_a_race() {
+fn a_barrier_of_a_warp_that_is_taken_out_is_a_race() {
     let Some(compiler) = compiler() else { return };
     for Missing { what, architecture, unit, change, case } in MISSING {
         let library = library(&compiler, architecture, Some((unit, change)));

@@ -21,6 +21,8 @@ const TRIES: usize = 3;
 /// What passes took, by rows.
 #[derive(Default)]
 pub struct Cut {
+    /// Not learnt but asked for.
+    fixed: Option<usize>,
     seen: Mutex<HashMap<usize, [Way; WAYS.len()]>>,
 }
 
@@ -31,9 +33,17 @@ struct Way {
 }
 
 impl Cut {
+    /// As near to `blocks` micro-blocks as rows allow.
+    pub fn fixed(blocks: usize) -> Cut {
+        Cut { fixed: Some(blocks), ..Cut::default() }
+    }
+
     /// Micro-blocks for a pass of `rows` rows: a way that was not tried enough, else the fastest.
     pub fn choose(&self, rows: usize) -> usize {
         let ways = possible(rows);
+        if let Some(wanted) = self.fixed {
+            return WAYS[..ways].iter().copied().filter(|&blocks| blocks <= wanted).max().unwrap_or(1);
+        }
         let seen = self.lock();
         let Some(seen) = seen.get(&rows) else {
             return 1;
@@ -82,6 +92,12 @@ mod tests {
         assert_eq!(tried, [TRIES; 4]);
         assert_eq!(cut.choose(32), 2);
         assert_eq!(cut.choose(8), 1, "another length is its own question");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_kept_as_far_as_rows_allow() {
+        let cut = Cut::fixed(4);
+        assert_eq!([1, 7, 8, 15, 16, 100].map(|rows| cut.choose(rows)), [1, 1, 2, 2, 4, 4]);
     }
 
     #[test]

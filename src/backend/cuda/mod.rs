@@ -99,6 +99,12 @@ impl Cuda {
         })
     }
 
+    /// The same dies, with passes cut in `blocks` micro-blocks where several dies and enough rows allow it, in place of what
+    /// measuring finds fastest: for tests and measurements.
+    pub fn cut_into(self, blocks: usize) -> Cuda {
+        Cuda { cut: Cut::fixed(blocks), ..self }
+    }
+
     /// Makes a device ready for what every model needs, which shows whether kernels can be compiled for it.
     ///
     /// # Errors

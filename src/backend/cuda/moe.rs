@@ -158,11 +158,14 @@ pub struct Mixture {
     out: usize,
 }
 
-/// A shared expert: what its gate multiplies, the gate, its output.
+/// A shared expert that is through.
 #[derive(Clone, Copy)]
 pub struct Shared {
+    /// What the gate multiplies.
     pub x: Span,
+    /// A vector of its width.
     pub gate: Address,
+    /// The expert's output.
     pub y: Span,
 }
 
@@ -171,6 +174,7 @@ pub struct Shared {
 pub struct Mixed {
     /// The die that holds them.
     pub die: usize,
+    /// Rows of the pass.
     pub rows: usize,
     used: usize,
     /// Bytes of one expert.
@@ -178,6 +182,7 @@ pub struct Mixed {
     counter: Address,
     /// Whether the hidden rows are still to be gone through.
     pub inside: Option<Mixture>,
+    /// What is added behind them.
     pub shared: Option<Shared>,
     /// Where the sums go.
     pub out: Span,

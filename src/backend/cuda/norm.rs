@@ -57,8 +57,11 @@ pub(super) fn both(forms: [Form; 2], width: usize, row: usize) -> [Arg; 6] {
 /// Rows between two projections, and the int8 forms that they get.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Hidden {
+    /// Becomes the product.
     pub gate: Span,
+    /// What it is multiplied by.
     pub up: Span,
+    /// Forms of the product.
     pub forms: [Form; 2],
 }
 

@@ -57,6 +57,7 @@ pub fn run(dies: &[Die], stages: &[Stage], blocks: usize) -> Result<()> {
         return turns.iter().try_for_each(go);
     }
     let work = |die: &Die| {
+        let _alarm = Alarm(&board);
         let done = turns.iter().filter(|turn| turn.what.die == die.index()).try_for_each(go);
         if done.is_err() {
             board.fail();
@@ -106,6 +107,17 @@ impl Stage {
 
 fn waits_for(stage: &Stage, other: usize) -> bool {
     stage.arrivals.iter().any(|a| matches!(a.from, Source::Die { after: Some(after), .. } if after == other))
+}
+
+/// Lets nobody wait for a thread that panicked.
+struct Alarm<'b>(&'b Board);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail();
+        }
+    }
 }
 
 impl Board {

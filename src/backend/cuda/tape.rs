@@ -83,11 +83,15 @@ impl Tape {
         let joint = self.joint;
         let fits = |s: &Stage| s.die == die.index() && s.joint == joint && s.rows == rows;
         if !self.stages.last().is_some_and(fits) {
-            let (arrivals, commands) = (Vec::new(), Vec::new());
-            self.stages.push(Stage { die: die.index(), rows, joint, arrivals, commands });
+            self.begin(die, rows);
         }
         let last = self.stages.len() - 1;
         &mut self.stages[last]
+    }
+
+    fn begin(&mut self, die: &Die, rows: usize) {
+        let (joint, arrivals, commands) = (self.joint, Vec::new(), Vec::new());
+        self.stages.push(Stage { die: die.index(), rows, joint, arrivals, commands });
     }
 
     /// Makes `rows` valid on `die` and says where they lie there.
@@ -105,8 +109,12 @@ impl Tape {
                     Source::Die { die: other, at, after }
                 }
             };
-            let width = rows.width();
-            self.stage(die, rows.len()).arrivals.push(Arrival { from, to, width });
+            let (width, count) = (rows.width(), rows.len());
+            // What arrives does so before a stage's commands; those that are there may need what lies there now.
+            if self.stages.last().is_some_and(|stage| !stage.commands.is_empty()) {
+                self.begin(die, count);
+            }
+            self.stage(die, count).arrivals.push(Arrival { from, to, width });
             rows.arrive(die);
         }
         Ok(to)

@@ -9,10 +9,8 @@ use kernels::cuda::{Card, Reading};
 
 use super::system::OnBus;
 use super::{Check, Machine, Status};
+use crate::cli::device::OLDEST;
 use crate::cli::terminal::bytes;
-
-/// The oldest architecture that kernels are compiled for.
-pub const OLDEST: u32 = 37;
 
 /// Degrees Celsius at which cards begin to slow down.
 const HOT: u32 = 80;
