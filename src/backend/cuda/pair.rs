@@ -106,7 +106,8 @@ impl Stage {
 }
 
 fn waits_for(stage: &Stage, other: usize) -> bool {
-    stage.arrivals.iter().any(|a| matches!(a.from, Source::Die { after: Some(after), .. } if after == other))
+    stage.after.contains(&other)
+        || stage.arrivals.iter().any(|a| matches!(a.from, Source::Die { after: Some(after), .. } if after == other))
 }
 
 /// Lets nobody wait for a thread that panicked.
@@ -122,6 +123,9 @@ impl Drop for Alarm<'_> {
 
 impl Board {
     fn turn(&self, dies: &[Die], die: &Die, turn: &Turn, needed: bool) -> kernels::Result<()> {
+        for &after in &turn.what.after {
+            die.driver().wait(&self.event(after, turn)?)?;
+        }
         for arrival in &turn.what.arrivals {
             self.receive(dies, die, turn, arrival)?;
         }

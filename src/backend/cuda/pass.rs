@@ -114,7 +114,9 @@ impl<'p> CudaPass<'p> {
     pub(super) fn write(&self, x: &mut Rows, rows: usize, die: usize) -> Span {
         self.mix_if(x);
         let die = self.die(die);
-        let at = self.cuda.must(die.name(x.write(rows, die, &mut self.tape.borrow_mut().held)));
+        let mut tape = self.tape.borrow_mut();
+        let at = self.cuda.must(die.name(x.write(rows, die, &mut tape.held)));
+        tape.after_readers(at, rows, die);
         Span { at, width: x.width() }
     }
 

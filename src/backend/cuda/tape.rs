@@ -25,6 +25,8 @@ pub struct Stage {
     pub rows: usize,
     /// Whether the rows must be gone through together.
     pub joint: bool,
+    /// Stages on other dies that must be done first: they read what is written here.
+    pub after: Vec<usize>,
     /// What must arrive first.
     pub arrivals: Vec<Arrival>,
     /// What is done.
@@ -54,6 +56,13 @@ pub enum Source {
         /// The last stage before that runs there; none if it is of an earlier pass.
         after: Option<usize>,
     },
+}
+
+impl Source {
+    /// Whether it is this place on this die.
+    fn is(&self, die: usize, at: Address) -> bool {
+        matches!(self, Source::Die { die: from, at: there, .. } if (*from, *there) == (die, at))
+    }
 }
 
 /// A pass being written down.
@@ -90,8 +99,18 @@ impl Tape {
     }
 
     fn begin(&mut self, die: &Die, rows: usize) {
-        let (joint, arrivals, commands) = (self.joint, Vec::new(), Vec::new());
-        self.stages.push(Stage { die: die.index(), rows, joint, arrivals, commands });
+        let (joint, after, arrivals, commands) = (self.joint, Vec::new(), Vec::new(), Vec::new());
+        self.stages.push(Stage { die: die.index(), rows, joint, after, arrivals, commands });
+    }
+
+    /// Lets what follows on `die` wait for the dies that read, from there, the rows at `at`: they are about to be written.
+    pub fn after_readers(&mut self, at: Address, rows: usize, die: &Die) {
+        let reads = |stage: &Stage| stage.arrivals.iter().any(|arrival| arrival.from.is(die.index(), at));
+        let readers: Vec<usize> = (0..self.stages.len()).filter(|&stage| reads(&self.stages[stage])).collect();
+        if !readers.is_empty() {
+            self.begin(die, rows);
+            self.stage(die, rows).after = readers;
+        }
     }
 
     /// Makes `rows` valid on `die` and says where they lie there.
@@ -110,6 +129,7 @@ impl Tape {
                 }
             };
             let (width, count) = (rows.width(), rows.len());
+            self.after_readers(to, count, die);
             // What arrives does so before a stage's commands; those that are there may need what lies there now.
             if self.stages.last().is_some_and(|stage| !stage.commands.is_empty()) {
                 self.begin(die, count);
