@@ -16,6 +16,9 @@ use super::die::Die;
 use super::tape::{Arrival, Source, Stage};
 use crate::Result;
 
+/// What a die says that waited for one that failed.
+const OTHER: &str = "another die failed";
+
 /// One stage over one micro-block.
 struct Turn<'a> {
     stage: usize,
@@ -71,7 +74,9 @@ pub fn run(dies: &[Die], stages: &[Stage], blocks: usize) -> Result<()> {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         });
-        rest.fold(first, Result::and)
+        // Who failed tells more than who waited for it.
+        let errors = std::iter::once(first).chain(rest).filter_map(Result::err);
+        errors.min_by_key(|e| e.to_string().ends_with(OTHER)).map_or(Ok(()), Err)
     })
 }
 
@@ -165,7 +170,7 @@ impl Board {
                 return Ok(event.clone());
             }
             if done.failed {
-                return Err(kernels::Error("another die failed".to_owned()));
+                return Err(kernels::Error(OTHER.to_owned()));
             }
             done = self.news.wait(done).unwrap_or_else(PoisonError::into_inner);
         }
@@ -178,5 +183,56 @@ impl Board {
     fn fail(&self) {
         self.lock().failed = true;
         self.news.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use kernels::Emulator;
+
+    use super::super::tape::Command;
+    use super::*;
+
+    fn dies() -> Vec<Die> {
+        (0..2).map(|i| Die::new(Arc::new(Emulator::new(37, 0).unwrap()), i)).collect()
+    }
+
+    /// The first die, then the second with `command`, then the first again, each behind the other.
+    fn stages(command: Command) -> Vec<Stage> {
+        let nothing = || Box::new(|_: &Die, _| Ok(())) as Command;
+        let stage = |die, after, command| Stage {
+            die,
+            rows: 16,
+            joint: false,
+            after,
+            arrivals: Vec::new(),
+            commands: vec![command],
+        };
+        vec![stage(0, vec![], nothing()), stage(1, vec![0], command), stage(0, vec![1], nothing())]
+    }
+
+    #[test]
+    fn nobody_waits_for_a_die_that_failed_and_the_cause_is_told() {
+        for blocks in [2, 4] {
+            let fail = |_: &Die, rows: Range<usize>| match rows.start {
+                0 => Ok(()),
+                _ => Err(kernels::Error("lost".to_owned())),
+            };
+            let error = run(&dies(), &stages(Box::new(fail)), blocks).unwrap_err();
+            assert_eq!(error.to_string(), "die 1: lost", "{blocks} micro-blocks");
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_panicked() {
+        let panic = |_: &Die, rows: Range<usize>| {
+            assert_eq!(rows.start, 0, "only the first micro-block");
+            Ok(())
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| run(&dies(), &stages(Box::new(panic)), 4)));
+        assert!(ended.is_err());
     }
 }
