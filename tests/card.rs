@@ -36,7 +36,7 @@ const UNITS: [(&str, &str); 18] = [
     ("product_mma", "Q8_0"),
 ];
 
-/// A prompt of several micro-blocks.
+/// A prompt whose answer repeats much of it, so that drafts are accepted.
 const COPY: &str = "Convert this CSV to JSON.\n\nname,city,age,id\nAda,Oslo,36,412\nLinus,Kyoto,54,730";
 
 /// Two cards that pass rows through the host's memory, and do everything as late as they may.

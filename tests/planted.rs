@@ -112,7 +112,7 @@ fn differences(rebuilt: &Rebuilt, on: On, seed: u32, cases: &[Case]) -> Vec<Stri
 
 /// Compiles a fault and says what notices it; `None`: the kernels as they are, and every case that some fault asks for.
 fn plant(fault: Option<&Fault>, folder: &Path) {
-    let as_they_are = || every_fault().map(|fault| On { seeds: &[0], ..fault.on }).collect();
+    let as_they_are = || every_fault().map(|fault| fault.on).collect();
     let asked: Vec<On> = fault.map_or_else(as_they_are, |fault| vec![fault.on]);
     let mut units: Vec<_> = asked.iter().flat_map(|on| on.units).copied().collect();
     units.sort_unstable();
